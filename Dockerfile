@@ -15,7 +15,9 @@ RUN npm install --global --ignore-scripts --no-audit --no-fund /tmp/packed/conti
   && if [ ! -d "$(npm root --global)/continuo/prebuilds" ]; then \
        mkdir -p "$(npm root --global)/continuo/native/build" && cp -r /tmp/packed/Release "$(npm root --global)/continuo/native/build/"; \
      fi \
-  && rm -rf /tmp/packed /root/.npm
+  && rm -rf /tmp/packed /root/.npm \
+  # Volumes that are mounted here take the owner of these folders.
+  && install --directory --owner=node --group=node /keys /spill
 ENV NODE_ENV=production \
     CONTINUO_MODEL=/usr/local/lib/node_modules/continuo/models/demo \
     CONTINUO_METRICS_PORT=9464 \

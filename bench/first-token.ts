@@ -1,14 +1,16 @@
 /**
- * How long a client waits for tokens: the first one, and each that follows, from the engine itself and from the topic.
+ * How long a client waits for tokens: the first one, and each that follows, from the engine itself, from the topic, and from a gateway.
  *
  *   node bench/first-token.ts [--rounds 9] [--tokens 64] [--prompt 64] [--logs embedded,kafka] [--threads 2]
  *
  * A round sends a prompt with a request to generate, and waits for its tokens as a reader of the topic. Time to the first token begins
  * when the request is sent; time between tokens is that between the arrivals of two records. `run` is how many tokens a record may hold.
+ * A client of the gateway streams a completion; gateway and worker are in one process here.
  * The bare engine draws the same tokens one at a time. Rounds are interleaved; medians, milliseconds. The chains must be equal.
  */
 import { parseArgs } from 'node:util'
 import { follow } from '../src/client/follow.ts'
+import { LIMITS, serveGateway } from '../src/gateway/server.ts'
 import { openPackage } from '../src/models/open.ts'
 import { startWorker } from '../src/operators/worker.ts'
 import { topicNames } from '../topics/index.ts'
@@ -105,13 +107,54 @@ const stream = async (place: Place) => {
       if (finish !== null) return await chain
     }
   }
+  const quiet = { info: () => undefined, warn: console.error, error: console.error }
+  const served = {
+    ...{ id: 'demo', vocabSize: model.vocabSize, tokenizer },
+    form: () => Promise.reject(new Error('no conversation is asked for')),
+  }
+  const gateway = await serveGateway({
+    ...{ log, names, served, logger: quiet, host: '127.0.0.1', port: 0, keys: null, tls: null },
+    limits: { ...LIMITS, rate: 0 },
+  })
+  /** The same over HTTP. */
+  const askGateway = async (seed: number): Promise<string> => {
+    const { first, between } = timesOf(`${place.name}, gateway`)
+    asked += 1
+    const session = `s${asked}`
+    const chain = new Promise<string>((resolve) => chains.set(session, resolve))
+    let last = performance.now()
+    const response = await fetch(`${gateway.url}/v1/completions`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json', 'x-session': session },
+      body: JSON.stringify({ model: 'demo', prompt, max_tokens: count, seed, stream: true }),
+    })
+    if (response.status !== 200) throw new Error(await response.text())
+    let isFirst = true
+    for await (const piece of response.body!.pipeThrough(new TextDecoderStream())) {
+      for (const _ of piece.matchAll(/^data: \{/gm)) {
+        const now = performance.now()
+        if (isFirst) first.push(now - last)
+        else between.push(now - last)
+        isFirst = false
+        last = now
+      }
+    }
+    // The reader of the topic has these records, too.
+    for (;;) {
+      const { value, done } = await arrivals.next()
+      if (done === true) throw new Error('the topic of tokens ended')
+      const { session: whose, finish } = JSON.parse(Buffer.from(value.value!).toString()) as Generated
+      if (whose === session && finish !== null) return await chain
+    }
+  }
   const close = async (): Promise<void> => {
+    await gateway.close(0)
     over.abort()
     await arrivals.return(undefined)
     await worker.stop()
     await log.close()
   }
-  return { ask, close }
+  return { ask, askGateway, close }
 }
 
 const wanted = values.logs.split(',')
@@ -125,11 +168,12 @@ try {
   found.clear()
   for (let round = 0; round < rounds; round += 1) {
     const chain = await bare(round)
-    for (const { ask } of streams) {
-      for (const run of RUNS) {
-        const its = await ask(run, round)
-        if (its !== chain) throw new Error(`a stream ended with chain ${its}, the bare engine with ${chain}`)
-      }
+    const same = (its: string): void => {
+      if (its !== chain) throw new Error(`a stream ended with chain ${its}, the bare engine with ${chain}`)
+    }
+    for (const { ask, askGateway } of streams) {
+      for (const run of RUNS) same(await ask(run, round))
+      same(await askGateway(round))
     }
   }
   for (const { close } of streams) await close()

@@ -235,7 +235,11 @@ const restored = async (place: Place, model: Model) => {
   const validate = { format: 'json', vocabSize: model.vocabSize, readsText: false } as const
   const engine = { model, tokenizer: null, submit: contexts.submit }
   const started = performance.now()
-  const { context } = await restoreSession({ log, names, model: stored, engine, validate, kept }, 0, head)
+  const { context } = await restoreSession(
+    { log, names, model: stored, engine, validate, kept, cancelled: new Map() },
+    0,
+    head,
+  )
   const took = (performance.now() - started) / 1000
   await log.close()
   const close = async (): Promise<void> => {

@@ -203,7 +203,7 @@ const restoring = async (model: Model, { open }: Place): Promise<Context> => {
   const engine = { model, tokenizer: null, submit: model.submit }
   const validate = { format: 'json', vocabSize: model.vocabSize, readsText: false } as const
   const head = heads.get(SESSION)!.at(-1)!.what
-  const { context } = await restoreSession({ log, names, model, engine, validate }, 0, head)
+  const { context } = await restoreSession({ log, names, model, engine, validate, cancelled: new Map() }, 0, head)
   await log.close()
   return context
 }

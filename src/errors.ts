@@ -21,7 +21,9 @@ export type ErrorCode =
   /** A bug in Continuo. */
   | 'INTERNAL'
 
+/** Every error that Continuo throws on purpose. */
 export class ContinuoError extends Error {
+  /** What the catcher must do. */
   readonly code: ErrorCode
   constructor(code: ErrorCode, message: string, options?: { cause?: unknown }) {
     super(message, options)

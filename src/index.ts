@@ -1,11 +1,22 @@
 /** The public face of Continuo as a library; docs/architecture.md says how the parts fit. */
+
+export { asyncApi } from '../topics/asyncapi.ts'
 export { type Chunk, type ChunkInput, chunk } from '../topics/chunks.ts'
 export type { TopicContract } from '../topics/common.ts'
 export { DEAD_LETTER_HEADERS } from '../topics/deadletters.ts'
 export { jsonSchema, TOPICS, type TopicNames, topicNames } from '../topics/index.ts'
+export { type InputRules, inputRules, type Partitioner } from '../topics/input.ts'
 export { type Observation, type Observed, observation } from '../topics/observations.ts'
-export { type Head, head, type PartitionCursor, type SnapshotRef, type StreamCursor } from '../topics/state.ts'
+export {
+  type Cancelled,
+  type Head,
+  head,
+  type PartitionCursor,
+  type SnapshotRef,
+  type StreamCursor,
+} from '../topics/state.ts'
 export { type Generated, generated } from '../topics/tokens.ts'
+export { toFeed } from './client/declared.ts'
 export { type Fed, type FeedOptions, feed } from './client/feed.ts'
 export { type FollowOptions, follow } from './client/follow.ts'
 export { ensureTopics } from './client/topics.ts'

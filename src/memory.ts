@@ -5,12 +5,15 @@
 
 /** One persistent of the graph as a slice of a serialised context, little-endian. */
 export interface LayoutEntry {
+  /** As the graph names the persistent. */
   readonly name: string
   /** As safetensors names it; a counter is I64. */
   readonly dtype: string
+  /** Axes, outermost first. */
   readonly shape: readonly number[]
   /** Byte offset in the serialised context; entries are dense and in declaration order. */
   readonly offset: number
+  /** Its length in the serialised context. */
   readonly bytes: number
 }
 
@@ -108,6 +111,7 @@ export const blockBytes = (
 /** Of a memory outside: the table of its archived blocks, which no kernel reads. */
 export const ARCHIVE = 'cold'
 
+/** Where the persistents of a model stand in a serialised context, and which of them grow. */
 export interface StateLayout extends StateTensors {
   /** Of a context before its first token. */
   readonly first: readonly LayoutEntry[]
@@ -132,6 +136,7 @@ export interface StateParts {
   readonly more?: true
 }
 
+/** A block that no snapshot holds yet. */
 export interface FreshBlock {
   readonly run: number
   readonly bytes: Uint8Array
@@ -204,6 +209,7 @@ export interface SleepyBlocks {
   readonly blockBytes: number
   /** Resolves when there is news: none at all when `stop` was called, or another listens. Does not keep the process alive. */
   news(): Promise<BlockNews>
+  /** No news comes any more: who waits for some gets none. */
   stop(): void
   /** Whether the block sleeps now: not where it is being read, or somebody waits for it. */
   sleep(number: number): boolean
@@ -271,6 +277,7 @@ export interface MemoryDeclaration {
   readonly tables: readonly MemoryTable[]
 }
 
+/** A table of a memory, and the levels on its second axis. */
 export interface MemoryTable {
   readonly name: string
   readonly role: 'memory' | 'momentum' | 'buffer'

@@ -6,6 +6,7 @@ import { createHmac, timingSafeEqual } from 'node:crypto'
 import { readFileSync } from 'node:fs'
 import { ContinuoError, messageOf } from './errors.ts'
 
+/** The keys that seal state: the one in use, and a former one that is still accepted. */
 export interface SealKeys {
   /** Seals what is written, and is accepted for what is read. */
   readonly key: Uint8Array

@@ -11,8 +11,9 @@ export default defineConfig({
     // AddressSanitizer keeps freed memory for a while, so tests of the memory of a process would fail here.
     exclude: ['test/engine/exactness.test.ts', 'test/engine/churn.test.ts'],
     fileParallelism: false,
-    testTimeout: 300_000,
-    hookTimeout: 300_000,
+    // They only end what hangs: test-all.mjs gives these suites the processor that others leave.
+    testTimeout: 900_000,
+    hookTimeout: 900_000,
     pool: 'forks',
   },
 })

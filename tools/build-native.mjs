@@ -22,6 +22,7 @@ import { createRequire } from 'node:module'
 import { availableParallelism } from 'node:os'
 import { dirname, join, relative } from 'node:path'
 import { fileURLToPath, pathToFileURL } from 'node:url'
+import { tellProgress } from './build-progress.mjs'
 import { chooseCuda } from './cuda.mjs'
 
 const root = dirname(dirname(fileURLToPath(import.meta.url)))
@@ -208,6 +209,7 @@ export const buildNative = () => {
     const out = openSync(log, 'w')
     // native/package.json declares Node-API, so cmake-js takes the headers from node-api-headers and downloads nothing.
     const cmakeJs = join(dirname(require.resolve('cmake-js/package.json')), 'bin', 'cmake-js')
+    const told = tellProgress('compiling the native engine', log)
     const { status } = spawnSync(
       process.execPath,
       [
@@ -229,6 +231,7 @@ export const buildNative = () => {
         env: cuda.nvcc === null ? process.env : { ...process.env, CUDACXX: cuda.nvcc.program },
       },
     )
+    told()
     closeSync(out)
     if (status !== 0 || !existsSync(addon)) {
       const tail = readFileSync(log, 'utf8').trimEnd().split('\n').slice(-30).join('\n')

@@ -16,8 +16,9 @@ export default defineConfig({
     env: { CONTINUO_TEST_DEVICE: 'cuda' },
     // Two processes at a time on one device, as users have it.
     maxWorkers: 2,
-    testTimeout: 300_000,
-    hookTimeout: 300_000,
+    // They only end what hangs: test-all.mjs gives these suites the processor that others leave.
+    testTimeout: 900_000,
+    hookTimeout: 900_000,
     pool: 'forks',
   },
 })

@@ -1,5 +1,8 @@
-// `npm run test:all`: all tests, one step after the other. Each step is a command that can be run alone. All steps run, also after one
+// `npm run test:all`: all tests. Each step is a command that can be run alone. All steps run, also after one
 // has failed; a list at the end says which failed and repeats the lines that name what failed, and the exit code is 1 then.
+//
+// Two steps run at a time: beside one that waits for brokers, leases and processes, one that computes, which gets the processor that the first
+// leaves (nice). What computes is printed when it has ended.
 //
 //   test                npm test
 //   test:slow           the tests with the tag "slow", which npm test leaves out
@@ -14,25 +17,26 @@
 //
 // Arguments select the steps whose names contain one of them: `npm run test:all -- asan kills`. `--ci` leaves out the steps that take a
 // quarter of an hour or more, and of the slow tests those with the tag "long"; .ci/run and `npm run test:ci` use it.
-import { spawn } from 'node:child_process'
+import { spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
+import { constants, setPriority } from 'node:os'
 import { createInterface } from 'node:readline'
 import { fileURLToPath } from 'node:url'
 import { stripVTControlCharacters } from 'node:util'
 
 const root = fileURLToPath(new URL('..', import.meta.url))
 const npm = (script, ...args) => ['npm', ['run', '--silent', script, ...(args.length > 0 ? ['--', ...args] : [])]]
-/** `long`: left out with --ci. `inCi`: what runs instead with --ci. */
+/** `long`: left out with --ci. `inCi`: what runs instead with --ci. `computes`: beside the others. */
 const steps = [
   { name: 'test', run: npm('test') },
   { name: 'test:slow', run: npm('test:slow'), inCi: npm('test:slow', '--tags-filter=!long') },
-  { name: 'lint', run: npm('lint') },
-  { name: 'types', run: npm('types') },
-  { name: 'test:asan', run: npm('test:asan') },
-  { name: 'test:nvcc', run: npm('test:nvcc') },
-  { name: 'test:emulated', run: npm('test:emulated') },
-  { name: 'test:tsan', run: npm('test:tsan') },
-  { name: 'fuzzers under asan', run: [process.execPath, ['tools/fuzz-asan.mjs']], long: true },
+  { name: 'lint', run: npm('lint'), computes: true },
+  { name: 'types', run: npm('types'), computes: true },
+  { name: 'test:asan', run: npm('test:asan'), computes: true },
+  { name: 'test:nvcc', run: npm('test:nvcc'), computes: true },
+  { name: 'test:emulated', run: npm('test:emulated'), computes: true },
+  { name: 'test:tsan', run: npm('test:tsan'), computes: true },
+  { name: 'fuzzers under asan', run: [process.execPath, ['tools/fuzz-asan.mjs']], long: true, computes: true },
   { name: 'test:cluster', run: npm('test:cluster'), long: true },
   { name: 'test:kills', run: npm('test:kills', '--kills', '100'), long: true },
 ]
@@ -58,17 +62,22 @@ const NAMES_A_FAILURE =
   /^\s*(FAIL|FAILED|not ok|AssertionError|Error:|TypeError:)\b|: error\b|ERROR: |runtime error|✖|was ended by/
 const SHOWN = 12
 
-/** Runs a command and passes on what it prints. `named`: the last lines of its output that name a failure. */
-const runStep = async ({ name, run: [command, args] }) => {
-  console.log(`\n══ ${name}: ${command === process.execPath ? 'node' : command} ${args.join(' ')}\n`)
+/** Runs a command and passes on what it prints, at once or when it has ended. `named`: the last lines of its output that name a failure. */
+const runStep = async ({ name, run: [command, args], computes = false }) => {
+  const title = `\n══ ${name}: ${command === process.execPath ? 'node' : command} ${args.join(' ')}\n`
+  if (!computes) console.log(title)
   const began = performance.now()
   const child = spawn(command, args, { cwd: root, stdio: ['ignore', 'pipe', 'pipe'] })
+  // Its children inherit it.
+  if (computes && child.pid !== undefined) setPriority(child.pid, constants.priority.PRIORITY_BELOW_NORMAL)
   const named = []
+  const kept = []
   for (const [stream, shown] of [
     [child.stdout, process.stdout],
     [child.stderr, process.stderr],
   ]) {
-    stream.pipe(shown, { end: false })
+    if (computes) stream.on('data', (bytes) => kept.push(bytes))
+    else stream.pipe(shown, { end: false })
     createInterface({ input: stream }).on('line', (coloured) => {
       const line = stripVTControlCharacters(coloured)
       if (!NAMES_A_FAILURE.test(line)) return
@@ -77,17 +86,28 @@ const runStep = async ({ name, run: [command, args] }) => {
     })
   }
   const [status, signal] = await once(child, 'close').catch((error) => [null, error.message])
+  if (computes) console.log(`${title}\n${Buffer.concat(kept)}`)
   const how = status === 0 ? 'passed' : `FAILED (${signal ?? `exit ${status}`})`
   return { name, passed: status === 0, how, named, seconds: Math.round((performance.now() - began) / 1000) }
 }
 
-const ends = []
-for (const { inCi, ...step } of chosen) ends.push(await runStep(ci && inCi ? { ...step, run: inCi } : step))
+const inTurn = async (list) => {
+  const done = []
+  for (const { inCi, ...step } of list) done.push(await runStep(ci && inCi ? { ...step, run: inCi } : step))
+  return done
+}
+
+// All of them need what it installs and builds, and only one process may do that.
+const { status: ready } = spawnSync('npm', ['run', '--silent', 'setup'], { cwd: root, stdio: 'inherit' })
+if (ready !== 0) process.exit(1)
+const began = performance.now()
+const lanes = [chosen.filter(({ computes }) => !computes), chosen.filter(({ computes }) => computes)]
+const ends = (await Promise.all(lanes.map(inTurn))).flat()
 
 console.log('\n══ all')
 for (const { name, how, passed, named, seconds } of ends) {
   console.log(`${how.padEnd(8)} ${name}, ${seconds} s`)
   if (!passed) for (const line of named) console.log(`         ${line}`)
 }
-console.log(`${ends.reduce((sum, { seconds }) => sum + seconds, 0)} s`)
+console.log(`${Math.round((performance.now() - began) / 1000)} s`)
 process.exitCode = ends.every(({ passed }) => passed) ? 0 : 1

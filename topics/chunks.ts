@@ -1,7 +1,9 @@
 import { z } from 'zod'
 import { KEPT, sessionId, type TopicContract } from './common.ts'
 
-const id = z.string().max(256).optional()
+/** Characters of the `id` of an event, and of a request's. */
+export const MOST_ID = 256
+const id = z.string().max(MOST_ID).optional()
 
 export const MAX_GENERATE_TOKENS = 1_000_000
 /** Generated tokens of a record, at most. */
@@ -15,6 +17,8 @@ export const MAX_STOP_TOKENS = 64
 export const MAX_TOP_LOGPROBS = 20
 /** The engine refuses a smaller temperature. An event that the engine refuses would stop the partition, so the schema refuses it first. */
 export const MIN_TEMPERATURE = 1e-6
+
+const forkOf = z.strictObject({ session: sessionId })
 
 /** Begins a session, or changes the settings of an open one. Optional: the first event of a session opens it. */
 export const open = z.strictObject({
@@ -30,7 +34,7 @@ export const open = z.strictObject({
    * The session begins as a fork of this one, of the same partition: with its state, clock, chain and sums as they are after all of its
    * records before this one. Only where the session is new or closed.
    */
-  from: z.strictObject({ session: sessionId }).optional(),
+  from: forkOf.optional(),
 })
 
 /** Text to read: as a string, or as base64 `bytes` where the text is not valid UTF-8 (or was cut inside a character). */
@@ -80,7 +84,7 @@ const biases = z
 export const generate = z.strictObject({
   type: z.literal('generate'),
   id,
-  requestId: z.string().min(1).max(256),
+  requestId: z.string().min(1).max(MOST_ID),
   maxTokens: z.int().min(1).max(MAX_GENERATE_TOKENS),
   /** 0 is greedy. Otherwise at least `MIN_TEMPERATURE`, so that f32 can divide by it. */
   temperature: z
@@ -123,6 +127,12 @@ export const generate = z.strictObject({
   run: z.int().min(1).max(MAX_RUN).default(MAX_RUN),
 })
 
+/**
+ * The end of a request of this session that stands before this event and is not over: it ends with `finish: "cancelled"` as soon as it can,
+ * whatever else waits in the session.
+ */
+export const cancel = z.strictObject({ type: z.literal('cancel'), id, requestId: generate.shape.requestId })
+
 /** The end of a document. With `reset` the memory returns to its first state; the clock is not set back. */
 export const boundary = z.strictObject({ type: z.literal('boundary'), id, reset: z.boolean().default(false) })
 
@@ -151,8 +161,11 @@ export const adapt = z.strictObject({
 /** The end of a session. Only `open` may follow: it begins a new context on the same clock. */
 export const close = z.strictObject({ type: z.literal('close'), id })
 
-export const chunk = z.union([open, text, tokens, generate, boundary, archive, retrieve, adapt, close])
+/** Schema of the input topic: every event that a session takes (docs/formats.md). */
+export const chunk = z.union([open, text, tokens, generate, cancel, boundary, archive, retrieve, adapt, close])
+/** An event of the input topic as readers have it, with every default. */
 export type Chunk = z.output<typeof chunk>
+/** An event as writers give it: members that have defaults may be missing. */
 export type ChunkInput = z.input<typeof chunk>
 
 export const CHUNK_TYPES = [
@@ -160,6 +173,7 @@ export const CHUNK_TYPES = [
   'text',
   'tokens',
   'generate',
+  'cancel',
   'boundary',
   'archive',
   'retrieve',
@@ -173,11 +187,29 @@ export const CHUNK_SCHEMAS: Readonly<Record<(typeof CHUNK_TYPES)[number], z.ZodT
   text,
   tokens,
   generate,
+  cancel,
   boundary,
   archive,
   retrieve,
   adapt,
   close,
+}
+
+/** The same, leaving out fields that nobody knows; a known field that an event cannot have is still refused. */
+export const TOLERANT_SCHEMAS: typeof CHUNK_SCHEMAS = {
+  open: open.extend({ from: forkOf.strip().optional() }).strip(),
+  text: z.union([
+    text.options[0].extend({ bytes: z.undefined().optional() }).strip(),
+    text.options[1].extend({ text: z.undefined().optional() }).strip(),
+  ]),
+  tokens: tokens.strip(),
+  generate: generate.strip(),
+  cancel: cancel.strip(),
+  boundary: boundary.strip(),
+  archive: archive.strip(),
+  retrieve: retrieve.strip(),
+  adapt: adapt.strip(),
+  close: close.strip(),
 }
 
 export const chunks: TopicContract = {
@@ -193,6 +225,7 @@ export const chunks: TopicContract = {
     { type: 'text', bytes: 'aXQgd2FzIHRoZSB3b3JzdCBvZiB0aW1lcyw=' },
     { type: 'tokens', tokens: [105, 116] },
     { type: 'generate', requestId: 'r1', maxTokens: 64, temperature: 0.8, topP: 0.95, seed: 7, stop: ['\n\n'] },
+    { type: 'cancel', requestId: 'r1' },
     { type: 'boundary', reset: false },
     { type: 'archive' },
     { type: 'retrieve', blocks: [3, 11] },

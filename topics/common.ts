@@ -25,11 +25,15 @@ export type Cause = z.infer<typeof cause>
 export interface TopicContract {
   /** Name without prefix. */
   readonly name: 'chunks' | 'tokens' | 'observations' | 'state' | 'snapshots' | 'blobs' | 'deadletters'
+  /** What is in it, for people. */
   readonly purpose: string
+  /** What the key of a record is, for people. */
   readonly key: string
   /** JSON schema of the value, where the value is JSON. */
   readonly value: z.ZodType | null
+  /** Topic settings in Kafka's names. */
   readonly settings: Readonly<Record<string, string>>
+  /** Values that the schema takes. */
   readonly examples: readonly unknown[]
 }
 

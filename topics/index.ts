@@ -9,8 +9,10 @@ import { snapshots } from './snapshots.ts'
 import { state } from './state.ts'
 import { tokens } from './tokens.ts'
 
+/** Every topic of a log, with schema, key, settings and examples. */
 export const TOPICS: readonly TopicContract[] = [chunks, tokens, observations, state, snapshots, blobs, deadletters]
 
+/** Full names of the topics, by their name in the contract. */
 export type TopicNames = Readonly<Record<TopicContract['name'], string>>
 
 /** The full topic names of a prefix. `input` replaces the name of the chunks topic where an existing topic is read. */
@@ -24,6 +26,12 @@ export const topicNames = (prefix: string, input?: string): TopicNames => ({
   deadletters: `${prefix}.deadletters`,
 })
 
-/** JSON Schema (draft 2020-12) of a topic's values in the log; null where the value is not JSON. */
-export const jsonSchema = (topic: TopicContract): unknown =>
-  topic.value === null ? null : z.toJSONSchema(topic.value, { io: 'input' })
+/** The name of the schema of a topic's values: it changes with the `version` in them, and with nothing else. */
+export const schemaId = (topic: TopicContract['name']): string => `urn:continuo:schema:${topic}:v1`
+
+/** JSON Schema of a topic's values in the log, whole in itself; null where the value is not JSON. */
+export const jsonSchema = (
+  topic: TopicContract,
+  target: 'draft-2020-12' | 'draft-7' = 'draft-2020-12',
+): Readonly<Record<string, unknown>> | null =>
+  topic.value === null ? null : { $id: schemaId(topic.name), ...z.toJSONSchema(topic.value, { io: 'input', target }) }

@@ -93,6 +93,7 @@ export const adapted = z.strictObject({
   /** Mean surprisal of the window's tokens, nats; null where the window had fewer than 2. */
   loss: z.strictObject({ before: computed, after: computed }).nullable(),
 })
+/** An event of the observations topic: what an adaptation did. */
 export type Adapted = z.infer<typeof adapted>
 
 /** What a draw found; null: it was not computed. */
@@ -137,8 +138,11 @@ export const closed = z.strictObject({
   predictions: count,
 })
 
+/** Schema of the observations topic: what was read, and what the memory did. */
 export const observation = z.discriminatedUnion('type', [opened, observed, remembered, adapted, perspectives, closed])
+/** An event of the observations topic. */
 export type Observation = z.infer<typeof observation>
+/** What a span of input cost: tokens, surprisal, chain. */
 export type Observed = z.infer<typeof observed>
 
 /** The most tokens of an `observed` event that lists surprisals, so that no event exceeds the record size of a log. */

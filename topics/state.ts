@@ -1,5 +1,6 @@
 import { z } from 'zod'
-import { chain, count, KEPT, sessionId, sha256, type TopicContract } from './common.ts'
+import { cause, chain, count, KEPT, sessionId, sha256, type TopicContract } from './common.ts'
+import { keptRules } from './input.ts'
 
 /** The position of a session in its input stream. */
 export const streamCursor = z.strictObject({
@@ -21,8 +22,10 @@ export const streamCursor = z.strictObject({
   rng: count,
   pulse: count,
 })
+/** Where a session stands in its input. */
 export type StreamCursor = z.infer<typeof streamCursor>
 
+/** Schema of a session's clock and phase. */
 export const conductor = z.strictObject({
   /** Tokens fed since the session began. */
   globalStep: count,
@@ -30,6 +33,7 @@ export const conductor = z.strictObject({
   /** Pulse at which the current context began. */
   origin: count,
 })
+/** Clock, phase and the beginning of the current context of a session. */
 export type ConductorState = z.infer<typeof conductor>
 
 /** A generation in progress. */
@@ -57,6 +61,7 @@ export const span = z
   // Older versions, in which every token was a byte, wrote no `bytes`.
   .transform((found) => ({ ...found, bytes: found.bytes ?? found.predictions }))
 
+/** Schema of a reference to a snapshot, as heads carry it. */
 export const snapshotRef = z.strictObject({
   pulse: count,
   /** Offsets of the first and last part in the snapshots topic. */
@@ -68,6 +73,7 @@ export const snapshotRef = z.strictObject({
   /** Blobs that the snapshot names, and their bytes; missing where it names none. `in`: missing where a folder or S3 has them. */
   blobs: z.strictObject({ count: z.int().min(1), bytes: z.int().min(1), in: z.literal('topic').optional() }).optional(),
 })
+/** Where a head says that the snapshot of its session is. */
 export type SnapshotRef = z.infer<typeof snapshotRef>
 
 /**
@@ -83,6 +89,7 @@ export const stopped = z.strictObject({
 })
 export type Stopped = z.infer<typeof stopped>
 
+/** Schema of a session's record in the state topic. */
 export const head = z.strictObject({
   type: z.literal('head'),
   version: z.literal(1),
@@ -109,12 +116,15 @@ export const head = z.strictObject({
   from: z.strictObject({ session: sessionId, pulse: count, chain }).optional(),
   /** Of a model with a memory outside: how many blocks of the context are archived; missing where it is 0. */
   archived: count.optional(),
+  /** Where every so many records ask to continue: the records read since the last request; missing where there are none. */
+  unanswered: count.optional(),
   totals: z.strictObject({ tokens: count, predictions: count, nats: z.number(), generated: count }),
   /** The observation in progress: spans the record's tokens since the last `observed` event. */
   span,
   generation: generation.nullable(),
   snapshot: snapshotRef.nullable(),
 })
+/** A session as of one commit: cursor, conductor, chain, sums and snapshot. */
 export type Head = z.infer<typeof head>
 
 /** The head inside a snapshot. `recent`: the ids that its context was fed last, i32 little-endian in base64; missing where there are none. */
@@ -149,17 +159,37 @@ export const partitionCursor = z.strictObject({
    * keeps them. An older version wrote none.
    */
   history: count.optional(),
+  /** Missing where an older version made the cursor, which took every session in every partition, or no worker has read yet. */
+  input: keptRules.optional(),
 })
+/** Where a partition stands: its watermark, and the finished records beyond it. */
 export type PartitionCursor = z.infer<typeof partitionCursor>
 
-export const stateRecord = z.discriminatedUnion('type', [head, partitionCursor])
+/**
+ * A `cancel` took effect: the request of this session in the input record at `offset` ended after `index` tokens. When a cancel is read
+ * depends on time, so nothing else tells: whoever computes the request again obeys this record.
+ */
+export const cancelled = z.strictObject({
+  type: z.literal('cancelled'),
+  version: z.literal(1),
+  session: sessionId,
+  requestId: z.string(),
+  offset: count,
+  index: count,
+  /** The `cancel` event. */
+  cause,
+})
+export type Cancelled = z.infer<typeof cancelled>
+
+export const stateRecord = z.discriminatedUnion('type', [head, partitionCursor, cancelled])
 export type StateRecord = z.infer<typeof stateRecord>
 
 const zeros = '0'.repeat(64)
 
 export const state: TopicContract = {
   name: 'state',
-  purpose: 'Heads of sessions and the cursor of the partition, written in the transaction that carries their outputs.',
+  purpose:
+    'Heads of sessions, cancels that took effect, and the cursor of the partition, written in the transaction that carries their outputs.',
   key: 'session id, UTF-8; empty for the partition cursor',
   value: stateRecord,
   settings: KEPT,
@@ -174,6 +204,15 @@ export const state: TopicContract = {
       done: [[14, 17]],
       model: zeros,
       layout: zeros,
+    },
+    {
+      type: 'cancelled',
+      version: 1,
+      session: 'log-7',
+      requestId: 'r1',
+      offset: 12,
+      index: 32,
+      cause: { topic: 'continuo.chunks', partition: 0, offset: 15, id: null },
     },
   ],
 }

@@ -23,11 +23,13 @@ export const generated = z.strictObject({
    * `null` while the request goes on. `length`: all requested tokens were generated; `stop`: a stop string was generated; `eos`: the
    * model drew an end token (which is neither in `ids` nor fed); `grammar`: the request's grammar has ended, and nothing may follow;
    * `blocked`: it has not, and no token of the model may follow; `context`: the context has no position left; `stopped`: the session
-   * was set aside, and the dead letter of the request says why. With the last five, `ids` may be empty.
+   * was set aside, and the dead letter of the request says why; `cancelled`: a `cancel` ended it. But for `length` and `stop`, `ids` may be empty;
+   * with `cancelled` it is.
    */
-  finish: z.enum(['length', 'stop', 'eos', 'grammar', 'blocked', 'context', 'stopped']).nullable(),
+  finish: z.enum(['length', 'stop', 'eos', 'grammar', 'blocked', 'context', 'stopped', 'cancelled']).nullable(),
   cause,
 })
+/** An event of the tokens topic: up to 16 generated tokens of one request. */
 export type Generated = z.infer<typeof generated>
 
 export const tokens: TopicContract = {

@@ -66,5 +66,6 @@ export interface SharedStore {
   folders(folder: string): AsyncIterable<string>
   /** Ends a folder that was begun and is empty again. */
   end(folder: string): Promise<void>
+  /** Ends connections. */
   close(): void
 }

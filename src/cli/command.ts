@@ -63,6 +63,29 @@ const WIDTH = 26
 const line = (left: string, right: string): string =>
   left.length > WIDTH ? `  ${left}\n  ${' '.repeat(WIDTH)} ${right}` : `  ${left.padEnd(WIDTH)} ${right}`
 
+/** Narrower than this, words would stand one below the other. */
+const NARROWEST = 60
+
+/** A page for a terminal of this width: long lines go on below the text that they belong to. Lines that are commands stay whole. */
+export const wrapped = (page: string, width: number): string => {
+  const most = Math.max(NARROWEST, width)
+  return page
+    .split('\n')
+    .map((row) => {
+      if (row.length <= most || row.startsWith('  continuo ')) return row
+      const [left = ''] = /^ {2}\S.*? {2,}(?=\S)|^ */.exec(row) ?? []
+      const rows = [left]
+      for (const word of row.slice(left.length).split(' ')) {
+        const last = rows.at(-1)!
+        const begins = last.length <= left.length
+        if (!begins && last.length + 1 + word.length > most) rows.push(`${' '.repeat(left.length)}${word}`)
+        else rows[rows.length - 1] = begins ? `${last}${word}` : `${last} ${word}`
+      }
+      return rows.join('\n')
+    })
+    .join('\n')
+}
+
 const helpOf = <F extends Flags>({ name, about, args = [], flags, notes, examples }: CommandSpec<F>): string => {
   const operands = args.map((arg) => (arg.required ? arg.name : `[${arg.name}]`)).join(' ')
   const rows = Object.entries({ ...flags, ...COMMON }).map(([flag, { hint, help, required, fallback, kind }]) => {
@@ -83,6 +106,12 @@ const helpOf = <F extends Flags>({ name, about, args = [], flags, notes, example
   ].join('\n')
 }
 
+/** Where nobody looks at a terminal, lines stay whole: a pipe is searched by lines. */
+export const printPage = (
+  page: string,
+  { isTTY, columns }: Pick<NodeJS.WriteStream, 'isTTY' | 'columns'> = process.stdout,
+): void => print(isTTY && columns > 0 ? wrapped(page, columns) : page)
+
 export const command = <F extends Flags>(spec: CommandSpec<F>): Command => {
   const { name, args = [] } = spec
   const flags = { ...spec.flags, ...COMMON }
@@ -94,7 +123,7 @@ export const command = <F extends Flags>(spec: CommandSpec<F>): Command => {
     page: { about: spec.about, args, notes: spec.notes, examples: spec.examples },
     async run(argv, settings = NO_SETTINGS) {
       if (argv.includes('--help') || argv.includes('-h')) {
-        print(help)
+        printPage(help)
         return 0
       }
       settings.check(name, flags)

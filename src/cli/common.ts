@@ -6,6 +6,7 @@ import type { CacheDtype, DeviceKind, ExpertOptions, Model, OpenModelOptions, Ov
 import { ContinuoError, codeOf, messageOf } from '../errors.ts'
 import type { ModelPackage } from '../models/open.ts'
 import { type PartitionState, readPartitionState } from '../operators/partition-state.ts'
+import type { InputFormat, ValidateOptions } from '../operators/validate.ts'
 import { readSealKeys } from '../seal-key.ts'
 import type { BlockCacheOptions } from '../state/block-cache.ts'
 import { APPLICATION_ID } from '../streams/embedded/layout.ts'
@@ -224,9 +225,25 @@ export const partitionsOf = async (log: EventLog, names: TopicNames): Promise<nu
   return partitions
 }
 
+/** An input that was named is somebody else's: a name that is mistyped must not become a topic. Throws a usage error where it is missing. */
+export const checkInput = async (log: EventLog, named: string | undefined): Promise<void> => {
+  if (named === undefined || (await log.topics([named])).some(({ name }) => name === named)) return
+  throw usage(
+    `${log.url} has no topic ${named}, and a topic that --input-topic names is not created by this command. Correct the name, or create it: continuo topics apply --log ${log.url} --input-topic ${named}`,
+  )
+}
+
 /** The state of a partition as it is committed, verified; for looking, not for keeping. */
 export const stateOf = (log: EventLog, names: TopicNames, partition: number): Promise<PartitionState> =>
   readPartitionState(log, names, partition, 4 * 1024 * 1024)
+
+/** How the records of a partition are read again: with the rules that its cursor keeps. */
+export const validation = (
+  format: InputFormat,
+  { cursor }: Pick<PartitionState, 'cursor'>,
+  { vocabSize }: Pick<Model, 'vocabSize'>,
+  tokenizer: object | null,
+): ValidateOptions => ({ format, input: cursor?.input, vocabSize, readsText: tokenizer !== null })
 
 /** Flags of those commands that open a model, as their values arrive. */
 interface OpenFlags extends Partial<Values<typeof expertFlags>> {

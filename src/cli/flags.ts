@@ -176,10 +176,11 @@ export const nearest = (name: string, known: readonly string[]): string | null =
   return best ?? known.find((candidate) => name.length > 2 && candidate.startsWith(name)) ?? null
 }
 
-const unknown = (name: string, known: readonly string[], command: string): ContinuoError => {
+const unknown = (written: string, known: readonly string[], command: string): ContinuoError => {
+  const name = written.replace(/^-+/, '')
   const meant = nearest(name, known)
   const hint = meant === null ? `"continuo ${command} --help" lists the flags.` : `did you mean --${meant}?`
-  return usage(`Unknown flag --${name}; ${hint}`)
+  return usage(`Unknown flag ${written}; ${hint}`)
 }
 
 /** A value of a flag from elsewhere than the command line (settings.ts), and where it stands, for error messages. */
@@ -243,7 +244,7 @@ export const parseFlags = <F extends Flags>(
     const { value, inlineValue, rawName } = token
     const name = renamed.get(token.name) ?? token.name
     const flag = Object.hasOwn(flags, name) ? flags[name] : undefined
-    if (flag === undefined || !rawName.startsWith('--')) throw unknown(name, names, command)
+    if (flag === undefined || !rawName.startsWith('--')) throw unknown(rawName, names, command)
     if (flag.kind === 'switch') {
       if (value !== undefined) throw usage(`--${name} takes no value; "${value}" was given.`)
     } else if (value === undefined) {

@@ -4,7 +4,7 @@ import { codeOf, messageOf } from '../errors.ts'
 import { CALL } from '../places.ts'
 import { hideSqliteWarning } from '../streams/embedded/quiet.ts'
 import { withoutUrls } from '../streams/shown.ts'
-import type { Command, ExitCode } from './command.ts'
+import { type Command, type ExitCode, printPage } from './command.ts'
 import { COMMANDS } from './commands/index.ts'
 import { isUsage, nearest, usage } from './flags.ts'
 import { print, say } from './output.ts'
@@ -53,7 +53,8 @@ let words = process.argv.slice(2)
 
 const dispatch = async ([name, ...argv]: readonly string[]): Promise<ExitCode> => {
   if (name === undefined || name === '--help' || name === '-h' || (name === 'help' && argv.length === 0)) {
-    ;(name === undefined ? say : print)(overview())
+    if (name === undefined) say(overview())
+    else printPage(overview())
     return name === undefined ? 2 : 0
   }
   if (VERSION_FLAGS.includes(name)) {

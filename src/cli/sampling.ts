@@ -9,6 +9,7 @@ import {
   MAX_PENALTY_LAST,
   MAX_TOP_LOGPROBS,
 } from '../../topics/chunks.ts'
+import { generateEvent as sent } from '../client/chunks.ts'
 import { messageOf } from '../errors.ts'
 import { faultOfGrammar } from '../grammar/index.ts'
 import { parseJson } from '../json.ts'
@@ -134,7 +135,7 @@ export const generateEvent = (
     ...(bound !== undefined && { grammar: bound }),
     ...(run !== undefined && { run }),
   })
-  if (parsed.success) return parsed.data
+  if (parsed.success) return sent(parsed.data)
   const issue = parsed.error.issues[0]!
   throw usage(`This request to generate cannot be sent: ${issue.path.join('.')}: ${issue.message}.`)
 }

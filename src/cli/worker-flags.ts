@@ -19,6 +19,7 @@ import {
   threadsFlag,
 } from './common.ts'
 import { formerly, optional, optionalWhole, real, text, type Values, whole } from './flags.ts'
+import { inputFlags, rulesOf } from './input-flags.ts'
 
 /** Which log, with what state, and which model. */
 export const placeFlags = {
@@ -32,6 +33,7 @@ export const placeFlags = {
 export const workerFlags = {
   group: groupFlag,
   'input-format': formatFlag,
+  ...inputFlags,
   partitions: partitionsFlag,
   overflow: overflowFlag,
   'cache-dtype': cacheDtypeFlag,
@@ -91,9 +93,14 @@ export const metricsFlags = {
 }
 
 /** Every flag that is a setting of the worker, in one place. */
-export const settingsOf = (flags: Values<typeof workerFlags>, blocks: WorkerSettings['blocks']): WorkerSettings => ({
+export const settingsOf = (
+  flags: Values<typeof workerFlags>,
+  given: ReadonlySet<string>,
+  blocks: WorkerSettings['blocks'],
+): WorkerSettings => ({
   group: flags.group,
   format: flags['input-format'],
+  input: rulesOf(flags, given),
   commitInterval: flags['commit-interval'],
   snapshotEvery: flags['snapshot-every'],
   snapshotRecords: flags['snapshot-records'],

@@ -1,6 +1,8 @@
 /** A stream of bytes as events to read: cut at characters, bounded, nothing lost. */
 import { isUtf8 } from 'node:buffer'
-import type { ChunkInput } from '../../topics/chunks.ts'
+import { isDeepStrictEqual } from 'node:util'
+import type { z } from 'zod'
+import { type ChunkInput, generate } from '../../topics/chunks.ts'
 import type { RecordIn } from '../streams/log.ts'
 
 /** Bytes of one event at most: base64 and the envelope stay below a topic's 1 MiB. */
@@ -26,6 +28,20 @@ export const textEvent = (piece: Buffer): ChunkInput => {
     if (Buffer.byteLength(JSON.stringify(event)) <= MAX_CHUNK_BYTES * 1.4) return event
   }
   return { type: 'text', bytes: piece.toString('base64') }
+}
+
+/** What ask for nothing where they have their defaults, and what versions did not know that wrote none of them. */
+const LATER = [
+  ...(['minP', 'repetitionPenalty', 'presencePenalty', 'frequencyPenalty', 'penaltyLast', 'logitBias'] as const),
+  ...(['topLogprobs', 'stopTokens', 'ignoreEnd'] as const),
+]
+
+/** The event as it is sent: a request that asks for nothing new is one that workers of older versions take. */
+export const generateEvent = (event: z.input<typeof generate>): ChunkInput => {
+  const idle = LATER.filter((name) => isDeepStrictEqual(event[name], generate.shape[name].parse(undefined)))
+  return Object.fromEntries(
+    Object.entries(event).filter(([name]) => !idle.some((each) => each === name)),
+  ) as unknown as ChunkInput
 }
 
 export interface Piece {

@@ -7,9 +7,11 @@ import { batched, chunkRecord, textEvents } from './chunks.ts'
 /** Bytes of the pieces that a text is sent in. */
 export const CHUNK_BYTES = 65_536
 
+/** What is fed, and to which session. */
 export interface FeedOptions {
   /** The input topic. */
   readonly topic: string
+  /** The session: 1 to 512 characters. It is the key of the records. */
   readonly session: string
   /** Events before the text. */
   readonly before?: readonly ChunkInput[]
@@ -29,6 +31,7 @@ export interface FeedOptions {
 export interface Fed {
   /** Bytes of text. */
   readonly bytes: number
+  /** Events in the log, pieces of the text among them. */
   readonly events: number
   /** Where the events are; null while there are none. */
   readonly place: { readonly partition: number; readonly first: number; readonly last: number } | null

@@ -6,8 +6,11 @@
  */
 import type { Batch, EventLog, StoredRecord } from '../streams/log.ts'
 
+/** Which records of a topic are followed, and for how long. */
 export interface FollowOptions {
+  /** Full name of the topic: `topicNames(log.prefix).tokens`. */
   readonly topic: string
+  /** How many partitions the topic has; `ensureTopics` says it. */
   readonly partitions: number
   /** Only records of this key; default: all. */
   readonly session?: string | undefined

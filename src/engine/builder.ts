@@ -45,26 +45,40 @@ import {
 import { type MemoryOps, memoryOps } from './memory-ops.ts'
 import { type RoutingOps, routingOps } from './routing-ops.ts'
 
+/** The second operand of an element-wise operation. */
 type Operand = Value | Vector
+/** Values of a block, by the names of its results. */
 type Results = Readonly<Record<string, Value<Dtype>>>
+/** Axes of one row. */
 type Shape = readonly number[]
 
+/**
+ * Declares variables and appends operations to a graph (docs/graph.md). Names are given once; what is wrong is thrown as INVALID, by the
+ * call or by `finish`.
+ */
 export interface GraphBuilder extends MemoryOps, RoutingOps, ExpertOps {
+  /** An index that takes `extent` values from 0. */
   index(name: string, extent: number): Index
   /**
    * A part of an index: 0, 1 … number the values `at` of it, ascending. Members of a family over the part have those values in the
    * names of their tensors; `branch` opens it.
    */
   part(name: string, of: Index, at: readonly number[]): Part
+  /** A constant [outputs, inputs], bound to a tensor. */
   matrix(name: string, shape: readonly [outputs: number, inputs: number], source: Ref): Matrix
+  /** A family of matrices, one for each value of an index. */
   matrices(name: string, shape: readonly [outputs: number, inputs: number], source: Pattern, over: Over): Member<Matrix>
   /** Matrices of one shape, which `{e}` in the tensor's name numbers; without it the tensor holds them all, one after the other. */
   stack(name: string, shape: Stack['shape'], source: Ref): Stack
+  /** A family of stacks, one for each value of an index. */
   stacks(name: string, shape: Stack['shape'], source: Pattern, over: Over): Member<Stack>
   /** Layers of the model's expert store: the numbers of the index' values are those of the store's layers. */
   expertLayers(name: string, shape: Experts['shape'], over: Over): Member<Experts>
+  /** A constant [rows, width], of which a token takes a row. */
   lookup(name: string, shape: readonly [rows: number, width: number], source: Ref): Lookup
+  /** A constant [width]. */
   vector(name: string, width: number, source: Ref): Vector
+  /** A family of vectors, one for each value of an index. */
   vectors(name: string, width: number, source: Pattern, over: Over): Member<Vector>
   /** Positions ever entered; at most `max`. Without it 2⁵³, and then it can number a ring but not be read. */
   counter(name: string, options?: { readonly max?: number; readonly derived?: boolean }): Counter
@@ -87,7 +101,9 @@ export interface GraphBuilder extends MemoryOps, RoutingOps, ExpertOps {
    * row sees what they wrote.
    */
   volatileTable(name: string, shape: Shape, source: Pick<Ref, 'ref'>): VolatileTable
+  /** A family of volatile tables, one for each value of an index. */
   volatileTables(name: string, shape: Shape, source: Pick<Pattern, 'pattern'>, over: Over): VolatileTables
+  /** A variable that the host inserts before a step: one value of this shape for each row. */
   dynamic<T extends Dtype>(name: string, shape: Shape, dtype: T): Value<T>
 
   /** Appends a block; what `body` appends stands in it, what it returns are the block's results. */
@@ -120,11 +136,15 @@ export interface GraphBuilder extends MemoryOps, RoutingOps, ExpertOps {
   norm(out: string, x: Value, weight: Vector, bias: Vector, options: { groups?: number; eps: number }): Value
   /** x / max(‖x‖, eps) within each group. */
   l2norm(out: string, x: Value, options: { groups: number; eps: number }): Value
+  /** a + b, element by element. */
   add(out: string, a: Value, b: Operand): Value
+  /** a ⊙ b, element by element. */
   mul(out: string, a: Value, b: Operand): Value
   /** a + (b − a) ⊙ t. */
   lerp(out: string, a: Value, b: Value, t: Operand): Value
+  /** tanh(x). */
   tanh(out: string, x: Value): Value
+  /** 1/(1 + e⁻ˣ). */
   sigmoid(out: string, x: Value): Value
   /** max(x, 0)². */
   relu2(out: string, x: Value): Value
@@ -146,7 +166,9 @@ export interface GraphBuilder extends MemoryOps, RoutingOps, ExpertOps {
   slice<T extends Dtype>(out: string, x: Value<T>, from: number, to: number, groups?: number): Value<T>
   /** To nearest, ties to even; see native/base/cast.h for what does not fit. */
   cast<T extends Dtype>(out: string, x: Value<Dtype>, dtype: T): Value<T>
+  /** a < b, element by element. */
   less<T extends 'i32' | 'f32'>(out: string, a: Value<T>, b: Value<T> | number): Value<'bool'>
+  /** a = b, element by element. */
   equal<T extends 'i32' | 'f32'>(out: string, a: Value<T>, b: Value<T> | number): Value<'bool'>
   /** a mod b, from 0 to b − 1. */
   remainder(out: string, a: Value<'i32'>, b: Value<'i32'> | number): Value<'i32'>
@@ -183,15 +205,20 @@ export interface GraphBuilder extends MemoryOps, RoutingOps, ExpertOps {
     operands: { r: Value; w: Value; k: Value; v: Value; kk: Value; a: Value },
     heads: number,
   ): Value
+  /** The numbers of a persistent, or of the part that picks leave, as they are now. */
   cacheRead<T extends Dtype = 'f32'>(out: string, state: State): Value<T>
   /** The counter's value, or what is left of it modulo a number: then the counter needs no max. */
   cacheCount(out: string, counter: Counter, options?: { readonly modulo?: number }): Value<'i32'>
+  /** Replaces the numbers of a persistent, or of the part that picks leave. */
   cacheWrite(state: State, x: Value<Dtype>): void
+  /** Moves a counter on by so many positions; default 1. */
   cacheIncrement(counter: Counter, by?: number): void
+  /** Moves a counter back; default 1. What followed it forgets the positions behind. */
   cacheDecrement(counter: Counter, by?: number): void
   /** Back to the first value; of a counter: to 0, and what follows it forgets its positions. */
   cacheReset(state: State | Counter): void
 
+  /** The graph as JSON. It is checked when a model is opened on it (`checkGraph`, `openGraph`). */
   finish(): Graph
 }
 
@@ -223,6 +250,7 @@ const operandName = (operand: AnyOperand): string => {
   return 'state' in operand ? operand.state : operand.name
 }
 
+/** An empty graph to build on. */
 export const buildGraph = (): GraphBuilder => {
   const indices: IndexDeclaration[] = []
   const declarations: Declaration[] = []

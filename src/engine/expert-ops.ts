@@ -5,6 +5,7 @@
 import type { Experts, Names, State, Value, Vector, Write } from './builder-types.ts'
 import type { Node } from './graph.ts'
 
+/** Operations on experts that lie in a store (docs/experts.md). */
 export interface ExpertOps {
   /** Squared distances [experts] of a point [2] on a torus from the experts' positions [experts · 2], moved by offsets [experts, 2]. */
   torus(out: string, z: Value, positions: Vector, offsets?: State): Value

@@ -26,6 +26,7 @@ export interface View {
 /** `one_plus`: 1 + w; `neg_exp`: −exp(w). */
 export type VectorMap = 'one_plus' | 'neg_exp'
 
+/** A constant, or a family of them, and the tensors that it is bound to. */
 export interface ConstantDeclaration {
   readonly kind: 'constant'
   readonly name: string
@@ -75,6 +76,7 @@ export interface VolatileTableDeclaration {
 /** What is bound to tensors of the file. */
 export type BoundDeclaration = ConstantDeclaration | VolatileTableDeclaration
 
+/** A variable or constant of a graph, as it is serialised. */
 export type Declaration =
   | BoundDeclaration
   | {
@@ -109,6 +111,7 @@ export type Declaration =
       readonly block?: number
     }
 
+/** An operation with its operands and attributes. */
 export interface OpNode {
   readonly op: string
   /** "x", "W(l)", "K(l,len-1)": a name, and in brackets what picks a member. */
@@ -118,6 +121,7 @@ export interface OpNode {
   readonly [attribute: string]: unknown
 }
 
+/** What stands in a block, in its order: an operation, a loop, a branch, or an early end. */
 export type Node =
   | OpNode
   | { readonly loop: string; readonly from: number; readonly to: number; readonly nodes: readonly Node[] }
@@ -129,6 +133,7 @@ export type Node =
     }
   | { readonly return: Readonly<Record<string, string>> }
 
+/** A program of a graph: inputs, nodes and results. */
 export interface Block {
   readonly name: string
   readonly inputs: readonly string[]
@@ -142,9 +147,13 @@ export type IndexDeclaration =
 
 /** A graph as it is serialised: plain JSON. */
 export interface Graph {
+  /** Its version; an engine refuses others. */
   readonly format: 'continuo-graph/2'
+  /** What its loops count. */
   readonly indices: readonly IndexDeclaration[]
+  /** Its variables and constants. */
   readonly declarations: readonly Declaration[]
+  /** Its programs; a step runs one of them. */
   readonly blocks: readonly Block[]
   /** How the memory controller keeps a decoder's list of slots: memory.json whole, `heads`, `key_heads`, `increments`. */
   readonly memory?: Readonly<Record<string, unknown>>

@@ -29,6 +29,7 @@ export interface Keys {
   readonly values: State
 }
 
+/** Operations of memories with levels (docs/titans.md). */
 export interface MemoryOps {
   /** x / √(mean x² + eps) ⊙ weight within each group. */
   rmsnorm(out: string, x: Value, weight: Vector, options: { groups?: number; eps: number }): Value

@@ -69,9 +69,11 @@ export interface CudaStatus {
   readonly capability: string | null
   /** Bytes of its memory. */
   readonly total: number
+  /** Bytes of it that are free now. */
   readonly free: number
   /** The newest CUDA that the driver speaks, and the one this build was made with: 13000 is 13.0; 0 where not known. */
   readonly driver: number
+  /** The CUDA that this build was made with, as `driver`. */
   readonly runtime: number
 }
 
@@ -87,6 +89,7 @@ export interface NativeGates {
 
 /** One tensor of a model's files, as its file's header describes it. */
 export interface TensorEntry {
+  /** As its file names it, unless `stored` says otherwise. */
   readonly name: string
   /** F32, BF16, I64 …; in a GGUF file also a block format: Q4_K. */
   readonly dtype: string
@@ -96,6 +99,7 @@ export interface TensorEntry {
   readonly file: number
   /** Bytes from the start of the file. */
   readonly offset: number
+  /** Its length in the file. */
   readonly bytes: number
   /** Set where a family knows the tensor otherwise than its file has it (src/models/gguf/). */
   readonly stored?: StoredAs

@@ -4,6 +4,7 @@
  */
 import type { Names, Stack, Value, Write } from './builder-types.ts'
 
+/** Operations that route a row to some members of a stack (docs/graph.md). */
 export interface RoutingOps {
   /** x · factor. */
   scale(out: string, x: Value, factor: number): Value
@@ -15,7 +16,7 @@ export interface RoutingOps {
   topk(out: string, x: Value, count: number): Value<'i32'>
   /** x at these places. */
   gather(out: string, x: Value, ids: Value<'i32'>): Value
-  /** [count, N]: member ids[k] of the stack [E, N, C] times x [C], or times x[k] of x [count, C]. */
+  /** `[count, N]`: member ids[k] of the stack [E, N, C] times x [C], or times x[k] of x [count, C]. */
   routed(out: string, x: Value, ids: Value<'i32'>, stack: Stack): Value
   /** Σ_k weights[k] · x[k] of x [count, n]. */
   combine(out: string, x: Value, weights: Value): Value

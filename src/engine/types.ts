@@ -16,10 +16,15 @@ import type {
   StateSource,
 } from '../memory.ts'
 
+/** What is known of a model before its weights are read. */
 export interface ModelInfo {
+  /** The folder or file that it was opened from. */
   readonly dir: string
+  /** Its family, as config.json says: `rwkv7`. */
   readonly modelType: string
+  /** Token ids go from 0 to `vocabSize` − 1. */
   readonly vocabSize: number
+  /** Numbers in its weights. */
   readonly parameters: number
   /** Pulses between two firings of each memory level, level 0 first; empty for a model without levels. */
   readonly levels: readonly number[]
@@ -34,6 +39,7 @@ export interface ModelInfo {
   readonly fingerprint: string
   /** sha256 (hex) over the persistent declarations: which checkpoints fit. */
   readonly layoutFingerprint: string
+  /** Where its persistents stand in a serialised context. */
   readonly layout: StateLayout
   /** Bytes of a context before its first token; tables that grow add to it. */
   readonly contextBytes: number
@@ -54,12 +60,16 @@ export interface ModelInfo {
   readonly device: DeviceKind
 }
 
+/** Where a model runs; its numbers are the same bits on both. */
 export type DeviceKind = 'cpu' | 'cuda'
 
 /** The sizes of a decoder's key and value caches: [layers, 1, heads, positions, channels]. */
 export interface DecoderShape {
+  /** Layers that attend to a cache. */
   readonly layers: number
+  /** Heads of keys and values. */
   readonly heads: number
+  /** The most positions. */
   readonly positions: number
   /** Channels of one head. */
   readonly channels: number
@@ -95,6 +105,7 @@ export interface Context extends ContextHead {
   load(state: Uint8Array | StateSource | null, head: ContextHead): Promise<void>
   /** Returns the state to its first values; the clock goes on and `origin` becomes `pulse`. The chain folds the reset in. */
   restart(): Promise<void>
+  /** Gives its memory back. Every later call throws MISUSE. */
   close(): void
 }
 
@@ -111,9 +122,14 @@ export interface EngineContext extends Context {
   /** The numbers of its full blocks that may sleep. */
   numbers(): Float64Array
   /** The same blocks, to be given to another context with the rest of the state; they stay until `drop`. null where none may sleep. */
-  held(): { readonly blocks: HeldBlocks; drop(): void } | null
+  held(): {
+    readonly blocks: HeldBlocks
+    /** Lets them go. */
+    drop(): void
+  } | null
 }
 
+/** How a token is drawn from logits (docs/formats.md). */
 export interface Sampling {
   /** 0 is greedy: the largest logit, the lowest id on a tie. */
   readonly temperature: number
@@ -138,7 +154,9 @@ export interface Penalties {
   readonly counts: ReadonlyMap<number, number>
 }
 
+/** What happens at a model's last position: refuse, or go on over the last positions. */
 export type Overflow = 'refuse' | 'window'
+/** How keys and values of a cache are kept. */
 export type CacheDtype = 'f32' | 'f16' | 'bf16'
 
 /** A context's state stopped being finite, or a node of its graph met a value it cannot use. It takes load, restart and close only. */
@@ -156,15 +174,21 @@ export interface StopStrings {
   /** The last bytes generated before this item: those of the longest string are enough. */
   readonly tail: Uint8Array
   /** The bytes of each token. The engine asks once for each id of the vocabulary; the same object each time is the same vocabulary. */
-  readonly vocabulary: { bytesOf(id: number): Uint8Array }
+  readonly vocabulary: {
+    /** The bytes of one id; empty where it has none. */
+    bytesOf(id: number): Uint8Array
+  }
 }
 
 /** One piece of work for one context: first `tokens` are fed, then up to `generate.count` tokens are sampled and fed. */
 export interface WorkItem {
+  /** Whose work it is; busy until the item is answered. */
   readonly context: Context
+  /** Ids to feed; may be empty. */
   readonly tokens: Int32Array
   /** Ask for the surprisal of each fed token (costs the output projection for every token). */
   readonly nats: boolean
+  /** What to generate behind them; missing: nothing. */
   readonly generate?: Generate
   /** Ask what each draw found, and which experts the generated tokens went to (perspective models). */
   readonly perspectives?: boolean
@@ -259,9 +283,11 @@ export interface Generate extends Sampling {
   readonly more?: boolean
 }
 
+/** What came of an item of work. */
 export interface WorkResult {
   /** −ln p(token) for each of `tokens`, in nats; NaN for the first token of a context, which nothing predicts. Empty unless asked for. */
   readonly nats: Float32Array
+  /** Ids that were sampled and fed, in order. */
   readonly generated: Int32Array
   /** ln p of each generated token under the model itself (temperature 1, nothing cut off). */
   readonly logprobs: Float32Array
@@ -274,6 +300,7 @@ export interface WorkResult {
   readonly draws?: readonly DrawNote[]
   /** [generated][layers with experts][rank], where it was asked for. */
   readonly experts?: Int32Array
+  /** What the adaptation did, where one was asked for. */
   readonly adapted?: Adapted
   /** What its memory outside did; missing where it did nothing, or there is none. */
   readonly events?: readonly MemoryEvent[]
@@ -283,15 +310,19 @@ export interface WorkResult {
 
 /** Work of one node in a step. */
 export interface TraceEntry {
+  /** Its name in the graph. */
   readonly node: string
   /** Shape of one row of its result. */
   readonly shape: readonly number[]
+  /** Rows of the step. */
   readonly rows: number
+  /** Time it took. */
   readonly microseconds: number
   /** Bytes of the values and constants that it read and wrote, without state. */
   readonly bytes: number
 }
 
+/** How an executor runs a graph. */
 export interface ExecutorOptions {
   /** A context of this model; default: a new one. */
   readonly context?: EngineContext
@@ -306,6 +337,7 @@ export interface ExecutorOptions {
 /** Numbers of a variable: floats narrower than f32 as their bits. */
 export type Numbers = Float32Array | Uint16Array | Uint8Array | Int8Array | Int32Array | BigInt64Array
 
+/** Numbers of a variable, with dtype and shape. */
 export interface Fetched {
   /** As safetensors names it; of a tensor in blocks as GGUF does: Q4_K. */
   readonly dtype: string
@@ -317,12 +349,15 @@ export interface Fetched {
   readonly scales?: Fetched
 }
 
+/** How a constant is fetched. */
 export interface FetchOptions {
   /** Constants only: the numbers that operations compute with, in f32, in the shape that the graph declares. Default false: as the file has them. */
   readonly widened?: boolean
 }
 
+/** Runs a graph step by step, under the caller's eyes: `insert`, `step`, `fetch`. */
 export interface Executor {
+  /** The context that its steps move. */
   readonly context: EngineContext
   /** One or more rows of a dynamic, one after the other. Throws MISUSE for what the host may not write, INVALID for a wrong length or type. */
   insert(name: string, rows: Numbers | readonly number[]): void
@@ -402,9 +437,11 @@ export interface EngineStats {
   readonly blockWaitSeconds: number
 }
 
+/** A model: immutable, shared by all of its contexts. */
 export interface Model extends ModelInfo {
   /** Blocks of its contexts that may sleep; null where none does. */
   readonly blocks: SleepyBlocks | null
+  /** A context at its first state. Throws UNAVAILABLE where there is no memory for it. */
   createContext(): EngineContext
   /** A new context with this state (null: the first one) and head, made on another thread. Rejects as `Context.load`. */
   openContext(state: Uint8Array | StateSource | null, head: ContextHead): Promise<EngineContext>
@@ -480,6 +517,7 @@ export interface ExpertOptions {
   readonly frequencies?: boolean
 }
 
+/** How a model is opened. */
 export interface OpenModelOptions {
   /** Of a model whose experts lie in a store. */
   readonly experts?: ExpertOptions
@@ -531,17 +569,22 @@ export interface PlannedValue {
 
 /** A block as the engine will run it: loops unrolled, memory planned. */
 export interface BlockPlan {
+  /** Of the block. */
   readonly name: string
   /** Rows that a step may have. */
   readonly rows: number
+  /** Instructions, loops unrolled. */
   readonly lines: number
   /** Bytes of one row: the arena with volatiles planned by liveness, and with memory of its own for each. */
   readonly peak: number
+  /** Bytes of one row with memory of its own for each volatile. */
   readonly peakWithoutReuse: number
+  /** Lines that run together: all rows at once, row by row, or rows one after the other. */
   readonly stages: readonly {
     readonly order: 'row_parallel' | 'row_local' | 'row_serial'
     readonly first: number
     readonly last: number
   }[]
+  /** Where its volatiles lie. */
   readonly values: readonly PlannedValue[]
 }

@@ -18,7 +18,7 @@ export interface Piece {
   /** Text that is certain by now. */
   readonly text: string
   readonly tokens: readonly ScoredToken[]
-  readonly finish: 'stop' | 'length' | null
+  readonly finish: 'stop' | 'length' | 'cancelled' | null
 }
 
 const strict = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
@@ -40,6 +40,7 @@ const FINISHES = {
   eos: 'stop',
   grammar: 'stop',
   stopped: 'stop',
+  cancelled: 'cancelled',
 } as const
 
 /** As chats and responses have it. */

@@ -59,6 +59,11 @@ export const send = async (
   return { ...place, offsets: await append(topics, session, events(place)) }
 }
 
+/** Asks for the end of a request. Whether it was in time is told by its last run, or by a dead letter. Rejects as `append` does. */
+export const sendCancel = async (topics: Topics, session: string, requestId: string): Promise<void> => {
+  await append(topics, session, [{ type: 'cancel', requestId }])
+}
+
 /** The event in a record of the tokens topic. Throws REFUSED for what is none. */
 export const generatedIn = (record: StoredRecord): Generated => {
   try {

@@ -3,8 +3,9 @@ import { randomInt, randomUUID } from 'node:crypto'
 import type { FastifyReply, FastifyRequest } from 'fastify'
 import type { ChunkInput, Grammar } from '../../topics/chunks.ts'
 import type { Generated } from '../../topics/tokens.ts'
+import { generateEvent } from '../client/chunks.ts'
 import { openAnswer, type Piece } from './answer.ts'
-import { answersTo, generatedIn, type Place, send, wantedOf } from './ask.ts'
+import { answersTo, generatedIn, type Place, type Sent, send, sendCancel, type Wanted, wantedOf } from './ask.ts'
 import type { Drawing } from './openai-schema.ts'
 import { Refusal } from './refusal.ts'
 import { failureBody, goneSignal, type OpenCounter, SESSION_HEADER, type Service, sessionInHeader } from './service.ts'
@@ -59,13 +60,17 @@ export interface Job {
   readonly stream: boolean
   /** The answer that must be the session's last one. */
   readonly after?: string
-  /** A session of the request's own stays open after the answer. */
+  /** A session of the request's own stays open after the answer, which can be had later: it goes on when its client goes away. */
   readonly keepsSession: boolean
   shape(asking: Asking): Shape
 }
 
 /** Records of the topic that are searched for the last answer of a session. */
 const LOOK_BACK = 1024
+/** What proxies write into their logs for a request whose client went away before it was answered. */
+const CLIENT_GONE = 499
+/** Tokens of a record that a client waits for in a stream. */
+const STREAM_RUN = 1
 /** The most stop texts that an event takes. */
 const MOST_STOPS = 16
 
@@ -114,6 +119,28 @@ const standingOf = async (
   return { closed, pulse: view?.pulse ?? 0, standing: { fresh: !begun, stopped } }
 }
 
+/** A request that is in the log. */
+interface Asked {
+  readonly session: string
+  readonly requestId: string
+  readonly sent: Sent
+  readonly wanted: Wanted
+  /** Its session goes on after it. */
+  readonly lasts: boolean
+  /** Its last run was read, or it was refused. */
+  over: boolean
+}
+
+/** Ends a request that nobody reads any more. Where its session goes on, this waits for the end: the next request asks what the last answer was. */
+const abandon = async ({ topics, sessions, limits, ended }: Service, asked: Asked): Promise<void> => {
+  const { session, requestId, sent, wanted, lasts } = asked
+  await sendCancel(topics, session, requestId)
+  if (!lasts) return
+  const until = AbortSignal.any([AbortSignal.timeout(limits.answer), ended])
+  for await (const { finish, toPulse } of answersTo(topics, session, sent, wanted, until))
+    if (finish !== null) await sessions.reached(session, toPulse, until)
+}
+
 /** Answers the request. Throws what stands in the way before the first token; what comes later is in the stream. */
 export const answer = async (
   request: FastifyRequest,
@@ -122,7 +149,7 @@ export const answer = async (
   answering: Answering,
 ): Promise<FastifyReply> => {
   const { service, counter, turns } = answering
-  const { served, limits, sessions, topics } = service
+  const { served, limits, metrics, sessions, topics } = service
   if (job.model !== served.id)
     throw new Refusal(404, `The model "${job.model.slice(0, 200)}" is not served here; "${served.id}" is.`, {
       code: 'model_not_found',
@@ -139,7 +166,7 @@ export const answer = async (
   const stops = [...job.formStops, ...job.stop]
   if (stops.length > MOST_STOPS)
     throw new Refusal(400, `At most ${MOST_STOPS - job.formStops.length} stop texts can be given.`, { param: 'stop' })
-  counter.enter(reply)
+  counter.enter(reply, job.stream ? 'stream' : 'whole')
   const gone = goneSignal(reply)
   const late = AbortSignal.timeout(limits.answer)
   const ends = AbortSignal.any([gone, late, service.ended])
@@ -150,7 +177,9 @@ export const answer = async (
           `There was no whole answer within ${limits.answer / 1000} seconds. Does a worker serve this log?`,
           { code: 'timeout' },
         )
-      : new Refusal(503, 'The gateway is ending. Ask again.', { code: 'ending' })
+      : gone.aborted
+        ? new Refusal(CLIENT_GONE, 'The client went away.', { code: 'client_gone' })
+        : new Refusal(503, 'The gateway is ending. Ask again.', { code: 'ending' })
 
   const named = sessionInHeader(request) ?? job.session
   const session = named ?? `api-${randomUUID()}`
@@ -161,6 +190,7 @@ export const answer = async (
       : await turns.enter(session, ends).catch((error: unknown) => {
           throw ends.aborted ? cut() : error
         })
+  let asked: Asked | null = null
   try {
     const { closed, pulse, standing } = await standingOf(session, named !== undefined, job, answering)
     const prompt = job.prompt(standing)
@@ -170,12 +200,13 @@ export const answer = async (
       })
     const seed = job.seed ?? randomInt(2 ** 47)
     const before: readonly ChunkInput[] = [...(closed ? [{ type: 'open' } as const] : []), ...prompt.events]
+    if (ends.aborted) throw cut()
     let shape: Shape | undefined
     const sent = await send(topics, session, (place) => {
       shape = job.shape({ ...place, session, promptTokens: prompt.tokens })
       return [
         ...before,
-        {
+        generateEvent({
           type: 'generate',
           requestId: shape.id,
           maxTokens: job.maxTokens,
@@ -184,12 +215,15 @@ export const answer = async (
           stop: stops,
           seed,
           ...(job.grammar && { grammar: job.grammar }),
-        },
+          ...(job.stream && { run: STREAM_RUN }),
+        }),
         ...(lasts ? [] : [{ type: 'close' } as const]),
       ]
     })
-    const { opening, piece: shaped, closing, whole } = shape!
+    const { id: requestId, opening, piece: shaped, closing, whole } = shape!
     const wanted = wantedOf(sent, sent.offsets[before.length]!)
+    const told: Asked = { session, requestId, sent, wanted, lasts, over: false }
+    asked = told
     if (lasts) turns.begun.add(session)
     reply.headers({ [SESSION_HEADER]: encodeURIComponent(session), 'x-seed': String(seed) })
 
@@ -200,10 +234,24 @@ export const answer = async (
       completion_tokens: collected.completionTokens,
       total_tokens: read + collected.completionTokens,
     })
+    async function* runs(): AsyncGenerator<Generated> {
+      try {
+        for await (const run of answersTo(topics, session, sent, wanted, ends)) {
+          told.over = run.finish !== null
+          yield run
+        }
+      } catch (error) {
+        told.over = error instanceof Refusal
+        throw error
+      }
+    }
     async function* pieces(): AsyncGenerator<Piece> {
-      for await (const run of answersTo(topics, session, sent, wanted, ends)) {
+      for await (const run of runs()) {
         // The worker cuts texts into tokens: what was read is what the clock moved.
-        if (run.index === 0) read = prompt.tokens ?? Math.max(0, run.fromPulse - pulse)
+        if (run.index === 0) {
+          read = prompt.tokens ?? Math.max(0, run.fromPulse - pulse)
+          metrics.began(reply)
+        }
         const piece = collected.push(run)
         // The next request of this session asks where it stands.
         if (piece.finish !== null && lasts) await sessions.reached(session, run.toPulse, ends)
@@ -215,6 +263,7 @@ export const answer = async (
     if (!job.stream) {
       const all: Piece[] = []
       for await (const piece of pieces()) all.push(piece)
+      metrics.sent(reply, collected.completionTokens)
       return reply.send(whole(all, usage()))
     }
     const coming = pieces()
@@ -223,7 +272,11 @@ export const answer = async (
     async function* events(): AsyncGenerator<ServerEvent> {
       yield* opening()
       if (!first.done) yield* shaped(first.value)
-      for await (const piece of coming) yield* shaped(piece)
+      metrics.sent(reply, first.value?.tokens.length ?? 0)
+      for await (const piece of coming) {
+        yield* shaped(piece)
+        metrics.sent(reply, piece.tokens.length)
+      }
       yield* closing(usage())
     }
     const failed = (error: unknown): ServerEvent => ({ data: failureBody(service, error) })
@@ -235,6 +288,7 @@ export const answer = async (
     }
     return reply
   } finally {
-    leave()
+    if (asked === null || asked.over || job.keepsSession || !service.cancels) leave()
+    else service.inBackground(abandon(service, asked).finally(leave))
   }
 }

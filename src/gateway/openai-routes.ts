@@ -19,7 +19,11 @@ import { Refusal } from './refusal.ts'
 import type { ServerEvent } from './sse.ts'
 
 const textOfAll = (pieces: readonly Piece[]): string => pieces.map(({ text }) => text).join('')
-const finishOf = (pieces: readonly Piece[]) => pieces.at(-1)?.finish ?? null
+/** The protocol has no word of its own for an answer that was cancelled. */
+const reasonOf = (finish: Piece['finish'] | undefined) => (finish === 'cancelled' ? 'stop' : (finish ?? null))
+/** A token may complete no character: a piece without text says something only where its tokens are listed, or at the end. */
+const isTold = ({ text, finish }: Piece, { logprobs }: Asked): boolean =>
+  text !== '' || finish !== null || logprobs !== undefined
 const seconds = (): number => Math.floor(Date.now() / 1000)
 
 const DONE: ServerEvent = { data: '[DONE]' }
@@ -38,7 +42,8 @@ const likeliest = ({ text, logprob, top = [] }: ScoredToken): Record<string, num
   return Object.fromEntries(all)
 }
 
-const completionShape = ({ model, logprobs, includeUsage }: Asked): Shape => {
+const completionShape = (asked: Asked): Shape => {
+  const { model, logprobs, includeUsage } = asked
   const about = { id: `cmpl-${randomUUID()}`, object: 'text_completion', created: seconds(), model }
   let offset = 0
   const scored = (tokens: readonly ScoredToken[]) => {
@@ -59,12 +64,13 @@ const completionShape = ({ model, logprobs, includeUsage }: Asked): Shape => {
     text,
     index: 0,
     logprobs: scored(tokens),
-    finish_reason: finish,
+    finish_reason: reasonOf(finish),
   })
   return {
     id: about.id,
     opening: () => [],
-    piece: ({ text, tokens, finish }) => [{ data: { ...about, choices: [choice(text, tokens, finish)] } }],
+    piece: (piece) =>
+      isTold(piece, asked) ? [{ data: { ...about, choices: [choice(piece.text, piece.tokens, piece.finish)] } }] : [],
     closing: (usage) => [...(includeUsage ? [{ data: { ...about, choices: [], usage } }] : []), DONE],
     whole: (pieces, usage: Usage) => ({
       ...about,
@@ -72,7 +78,7 @@ const completionShape = ({ model, logprobs, includeUsage }: Asked): Shape => {
         choice(
           textOfAll(pieces),
           pieces.flatMap(({ tokens }) => tokens),
-          finishOf(pieces),
+          pieces.at(-1)?.finish ?? null,
         ),
       ],
       usage,
@@ -80,7 +86,8 @@ const completionShape = ({ model, logprobs, includeUsage }: Asked): Shape => {
   }
 }
 
-const chatShape = ({ model, logprobs, includeUsage }: Asked): Shape => {
+const chatShape = (asked: Asked): Shape => {
+  const { model, logprobs, includeUsage } = asked
   const about = { id: `chatcmpl-${randomUUID()}`, created: seconds(), model }
   const scored = (tokens: readonly ScoredToken[]) =>
     logprobs === undefined
@@ -95,14 +102,16 @@ const chatShape = ({ model, logprobs, includeUsage }: Asked): Shape => {
   const chunk = (delta: object, tokens: readonly ScoredToken[] | null, finish: Piece['finish']) => ({
     ...about,
     object: 'chat.completion.chunk',
-    choices: [{ index: 0, delta, logprobs: tokens === null ? null : scored(tokens), finish_reason: finish }],
+    choices: [{ index: 0, delta, logprobs: tokens === null ? null : scored(tokens), finish_reason: reasonOf(finish) }],
   })
   return {
     id: about.id,
     opening: () => [{ data: chunk({ role: 'assistant', content: '' }, null, null) }],
-    piece: ({ text, tokens, finish }) => [
-      { data: chunk(text === '' && finish !== null ? {} : { content: text }, tokens, finish) },
-    ],
+    piece(piece) {
+      const { text, tokens, finish } = piece
+      if (!isTold(piece, asked)) return []
+      return [{ data: chunk(text === '' && finish !== null ? {} : { content: text }, tokens, finish) }]
+    },
     closing: (usage) => [
       ...(includeUsage ? [{ data: { ...about, object: 'chat.completion.chunk', choices: [], usage } }] : []),
       DONE,
@@ -115,7 +124,7 @@ const chatShape = ({ model, logprobs, includeUsage }: Asked): Shape => {
           index: 0,
           message: { role: 'assistant', content: textOfAll(pieces), refusal: null },
           logprobs: scored(pieces.flatMap(({ tokens }) => tokens)),
-          finish_reason: finishOf(pieces),
+          finish_reason: reasonOf(pieces.at(-1)?.finish),
         },
       ],
       usage,

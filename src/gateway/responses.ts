@@ -9,7 +9,7 @@ import type { Generated } from '../../topics/tokens.ts'
 import { textIn } from '../client/records.ts'
 import type { StoredRecord } from '../streams/log.ts'
 import { openAnswer, type Piece, type ScoredToken, tokenLogprob } from './answer.ts'
-import { answersTo, generatedIn, type Wanted } from './ask.ts'
+import { answersTo, generatedIn, sendCancel, type Wanted } from './ask.ts'
 import { type Answering, type Asking, answer, type Job, type Shape, type Usage } from './openai-answer.ts'
 import { checkMessages, idEvents, MAX_TOKENS } from './openai-prompt.ts'
 import { boundBy, drawingOf, parsedBody, responseRequest, sessionOfUser } from './openai-schema.ts'
@@ -68,7 +68,7 @@ const locatedBy = (id: string, param: string): Located => {
   return { id, nonce, partition, tokensFrom, deadLettersFrom, created, inputTokens, session }
 }
 
-type Status = 'in_progress' | 'completed' | 'incomplete' | 'failed'
+type Status = 'in_progress' | 'completed' | 'incomplete' | 'cancelled' | 'failed'
 
 /** What an answer says so far, and the tokens with alternatives. */
 interface Said {
@@ -101,7 +101,7 @@ const responseOf = (
   max_output_tokens: null,
   metadata: {},
   model,
-  output: said === null ? [] : [itemOf(nonce, status === 'failed' ? 'incomplete' : status, said)],
+  output: said === null ? [] : [itemOf(nonce, status, said)],
   parallel_tool_calls: false,
   previous_response_id: null,
   temperature: null,
@@ -128,16 +128,24 @@ const partOf = ({ text, tokens }: Said) => ({
   annotations: [],
   logprobs: logprobsOf(tokens),
 })
-const itemOf = (nonce: string, status: Exclude<Status, 'failed'>, said: Said | null) => ({
+/** An item has fewer states than its response. */
+const itemOf = (nonce: string, status: Status, said: Said | null) => ({
   id: `msg_${nonce}`,
   type: 'message',
   role: 'assistant',
-  status,
+  status: status === 'in_progress' || status === 'completed' ? status : 'incomplete',
   content: said === null ? [] : [partOf(said)],
 })
 
 const ended = (finish: Piece['finish']): Status =>
-  finish === null ? 'in_progress' : finish === 'length' ? 'incomplete' : 'completed'
+  finish === null
+    ? 'in_progress'
+    : ({ length: 'incomplete', stop: 'completed', cancelled: 'cancelled' } as const)[finish]
+
+const wholeOf = (at: Located, model: string, pieces: readonly Piece[], usage: Usage) => {
+  const said = { text: pieces.map(({ text }) => text).join(''), tokens: pieces.flatMap(({ tokens }) => tokens) }
+  return responseOf(at, model, ended(pieces.at(-1)?.finish ?? null), said, usage)
+}
 
 const responseShape = (at: Located, model: string): Shape => {
   let number = 0
@@ -172,24 +180,26 @@ const responseShape = (at: Located, model: string): Shape => {
     closing(usage) {
       const status = ended(finish)
       const said = { text, tokens }
-      const item = itemOf(at.nonce, status === 'incomplete' ? 'incomplete' : 'completed', said)
+      const item = itemOf(at.nonce, status, said)
       return [
         event('response.output_text.done', { ...place, text, logprobs: logprobsOf(tokens) }),
         event('response.content_part.done', { ...place, part: partOf(said) }),
         event('response.output_item.done', { output_index: 0, item }),
-        event(`response.${status}`, { response: responseOf(at, model, status, said, usage) }),
+        // Clients know no event of a response that was cancelled; its status says so.
+        event(`response.${status === 'cancelled' ? 'incomplete' : status}`, {
+          response: responseOf(at, model, status, said, usage),
+        }),
       ]
     },
-    whole(pieces, usage) {
-      const all = { text: pieces.map(({ text }) => text).join(''), tokens: pieces.flatMap(({ tokens }) => tokens) }
-      return responseOf(at, model, ended(pieces.at(-1)?.finish ?? null), all, usage)
-    },
+    whole: (pieces, usage) => wholeOf(at, model, pieces, usage),
   }
 }
 
+/** The request that a dead letter holds; undefined: it holds something else, a `cancel` that came too late for example. */
 const requestIdIn = ({ value }: StoredRecord): unknown => {
   try {
-    return (JSON.parse(textIn(value)) as { readonly requestId?: unknown } | null)?.requestId
+    const event = JSON.parse(textIn(value)) as { readonly type?: unknown; readonly requestId?: unknown } | null
+    return event?.type === 'generate' ? event.requestId : undefined
   } catch {
     return undefined
   }
@@ -202,7 +212,7 @@ const query = z.strictObject({
 
 export const responseRoutes = (app: FastifyInstance, answering: Answering): void => {
   const { service, counter } = answering
-  const { served, limits, topics } = service
+  const { served, limits, metrics, topics } = service
 
   app.post('/v1/responses', async (request, reply) => {
     const body = parsedBody(responseRequest, request.body)
@@ -246,7 +256,7 @@ export const responseRoutes = (app: FastifyInstance, answering: Answering): void
   })
 
   /** The response as far as it is in the log. */
-  const soFar = async (at: Located): Promise<unknown> => {
+  const soFar = async (at: Located): Promise<ReturnType<typeof responseOf>> => {
     const { log, names } = topics
     const collected = openAnswer((await served.form()).stops, served.tokenizer)
     const key = Buffer.from(at.session)
@@ -270,49 +280,66 @@ export const responseRoutes = (app: FastifyInstance, answering: Answering): void
             code: 'server_error',
             message: 'The worker refused the request; the dead letters of its session say why.',
           })
-    return responseShape(at, served.id).whole(pieces, usageOf(at, collected.completionTokens))
+    return wholeOf(at, served.id, pieces, usageOf(at, collected.completionTokens))
   }
 
-  app.get(
-    '/v1/responses/:id',
-    { schema: { params: z.strictObject({ id: z.string() }), querystring: query } },
-    async (request, reply) => {
-      const { stream, starting_after: after } = request.query as z.output<typeof query>
-      const at = locatedBy((request.params as { readonly id: string }).id, 'id')
-      if (at.partition !== (await topics.log.partitionOf(topics.names.chunks, Buffer.from(at.session))))
-        throw new Refusal(404, 'There is no response of this id.', { code: 'response_not_found', param: 'id' })
-      if (stream === 'false') {
-        if (after !== undefined)
-          throw new Refusal(400, '"starting_after" goes with stream=true.', { param: 'starting_after' })
-        return soFar(at)
+  const params = z.strictObject({ id: z.string() })
+  /** Throws a Refusal (404). */
+  const locatedHere = async (given: unknown): Promise<Located> => {
+    const at = locatedBy((given as z.output<typeof params>).id, 'id')
+    if (at.partition === (await topics.log.partitionOf(topics.names.chunks, Buffer.from(at.session)))) return at
+    throw new Refusal(404, 'There is no response of this id.', { code: 'response_not_found', param: 'id' })
+  }
+  const wantedOf = (at: Located): Wanted => ({
+    run: ({ requestId }) => requestId === at.id,
+    letter: (_, record) => requestIdIn(record) === at.id,
+  })
+
+  /** Answers when the response is over; one that was over before is given as it is. */
+  app.post('/v1/responses/:id/cancel', { schema: { params } }, async (request, reply) => {
+    const at = await locatedHere(request.params)
+    const before = await soFar(at)
+    if (before.status !== 'in_progress') return before
+    counter.enter(reply, 'whole')
+    const ends = AbortSignal.any([goneSignal(reply), service.ended, AbortSignal.timeout(limits.answer)])
+    await sendCancel(topics, at.session, at.id)
+    for await (const { finish } of answersTo(topics, at.session, at, wantedOf(at), ends)) if (finish !== null) break
+    return soFar(at)
+  })
+
+  app.get('/v1/responses/:id', { schema: { params, querystring: query } }, async (request, reply) => {
+    const { stream, starting_after: after } = request.query as z.output<typeof query>
+    const at = await locatedHere(request.params)
+    if (stream === 'false') {
+      if (after !== undefined)
+        throw new Refusal(400, '"starting_after" goes with stream=true.', { param: 'starting_after' })
+      return soFar(at)
+    }
+    counter.enter(reply, 'stream')
+    const gone = goneSignal(reply)
+    const ends = AbortSignal.any([gone, service.closing, AbortSignal.timeout(limits.answer)])
+    const { stops } = await served.form()
+    const isNew = ({ data }: ServerEvent): boolean =>
+      (data as { readonly sequence_number: number }).sequence_number > (after ?? -1)
+    async function* all(): AsyncGenerator<ServerEvent> {
+      const shape = responseShape(at, served.id)
+      const collected = openAnswer(stops, served.tokenizer)
+      yield* shape.opening()
+      for await (const run of answersTo(topics, at.session, at, wantedOf(at), ends)) {
+        const piece = shape.piece(collected.push(run))
+        yield* piece
+        if (piece.some(isNew)) metrics.sent(reply, run.ids.length)
+        if (run.finish !== null) yield* shape.closing(usageOf(at, collected.completionTokens))
       }
-      counter.enter(reply)
-      const gone = goneSignal(reply)
-      const ends = AbortSignal.any([gone, service.closing, AbortSignal.timeout(limits.answer)])
-      const { stops } = await served.form()
-      const wanted: Wanted = {
-        run: ({ requestId }) => requestId === at.id,
-        letter: (_, record) => requestIdIn(record) === at.id,
-      }
-      async function* all(): AsyncGenerator<ServerEvent> {
-        const shape = responseShape(at, served.id)
-        const collected = openAnswer(stops, served.tokenizer)
-        yield* shape.opening()
-        for await (const run of answersTo(topics, at.session, at, wanted, ends)) {
-          yield* shape.piece(collected.push(run))
-          if (run.finish !== null) yield* shape.closing(usageOf(at, collected.completionTokens))
-        }
-      }
-      async function* events(): AsyncGenerator<ServerEvent> {
-        for await (const event of all())
-          if ((event.data as { sequence_number: number }).sequence_number > (after ?? -1)) yield event
-      }
-      await sendEvents(reply, events(), {
-        stall: limits.stall,
-        gone,
-        failed: (error) => ({ data: failureBody(service, error) }),
-      })
-      return reply
-    },
-  )
+    }
+    async function* events(): AsyncGenerator<ServerEvent> {
+      for await (const event of all()) if (isNew(event)) yield event
+    }
+    await sendEvents(reply, events(), {
+      stall: limits.stall,
+      gone,
+      failed: (error) => ({ data: failureBody(service, error) }),
+    })
+    return reply
+  })
 }

@@ -12,7 +12,9 @@ import { openTail } from '../client/tail.ts'
 import { partitionsIn } from '../client/topics.ts'
 import { ContinuoError, messageOf } from '../errors.ts'
 import type { EventLog } from '../streams/log.ts'
+import { placing } from '../streams/partitioner.ts'
 import type { Keyring } from './keys.ts'
+import { createGatewayMetrics, metricsRoute } from './metrics.ts'
 import { openaiRoutes } from './openai-routes.ts'
 import { asRefusal, bodyOf, Refusal } from './refusal.ts'
 import { responseRoutes } from './responses.ts'
@@ -56,6 +58,8 @@ export interface GatewayOptions {
   /** PEM. */
   readonly tls: { readonly cert: Buffer; readonly key: Buffer } | null
   readonly limits: Limits
+  /** A request goes on to its end when its client goes away. Default: it is cancelled. */
+  readonly keepsAnswers?: boolean
   readonly logger: GatewayLogger
   /** Of a worker in this process: why it is not ready; null: it is, or there is none. */
   readonly unready?: () => string | null
@@ -255,18 +259,30 @@ export const serveGateway = async (options: GatewayOptions): Promise<Gateway> =>
   const { partitions } = await partitionsIn(log, names)
   const closing = new AbortController()
   const ended = new AbortController()
+  const background = new Set<Promise<void>>()
+  const noteFailure = (error: unknown): void =>
+    logger.error({ stack: error instanceof Error ? error.stack : undefined }, messageOf(error))
+  const sessions = followSessions(log, names, partitions, (message) => logger.warn({}, message))
+  const counter = openCounter(limits.open)
+  const metrics = createGatewayMetrics(counter)
   const service: Service = {
     topics: {
-      log,
+      log: placing(log, names.chunks, () => sessions.partitioner),
       names,
       tokens: openTail(log, names.tokens),
       deadLetters: openTail(log, names.deadletters),
       observations: openTail(log, names.observations),
     },
-    sessions: followSessions(log, names, partitions, (message) => logger.warn({}, message)),
+    sessions,
     served,
     limits,
-    noteFailure: (error) => logger.error({ stack: error instanceof Error ? error.stack : undefined }, messageOf(error)),
+    cancels: options.keepsAnswers !== true,
+    inBackground(work) {
+      const noted = work.catch(noteFailure).finally(() => background.delete(noted))
+      background.add(noted)
+    },
+    noteFailure,
+    metrics,
     closing: closing.signal,
     ended: ended.signal,
   }
@@ -275,6 +291,7 @@ export const serveGateway = async (options: GatewayOptions): Promise<Gateway> =>
     closing.abort()
     ended.abort()
     await app.close()
+    await Promise.all(background)
     const { tokens, deadLetters, observations } = service.topics
     await Promise.all([tokens.close(), deadLetters.close(), observations.close(), service.sessions.close()])
   }
@@ -282,6 +299,7 @@ export const serveGateway = async (options: GatewayOptions): Promise<Gateway> =>
     app.server.maxConnections = MOST_CONNECTIONS
     app.removeContentTypeParser('text/plain')
     manners(app, logger)
+    app.addHook('onResponse', async (request, reply) => metrics.answered(request, reply))
     guard(app, options)
     if (limits.rate > 0)
       await app.register(rateLimit, {
@@ -295,8 +313,8 @@ export const serveGateway = async (options: GatewayOptions): Promise<Gateway> =>
             { code: 'rate_limit_exceeded' },
           ),
       })
-    const counter = openCounter(limits.open)
     health(app, service, options)
+    metricsRoute(app, metrics)
     sessionRoutes(app, service, counter)
     const answering = { service, counter, turns: openTurns() }
     openaiRoutes(app, answering, Math.floor(Date.now() / 1000))

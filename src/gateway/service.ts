@@ -4,6 +4,7 @@ import type { Tail } from '../client/tail.ts'
 import type { ChatForm } from '../models/chat/index.ts'
 import type { Tokenizer } from '../models/tokenizer/index.ts'
 import type { Topics } from './ask.ts'
+import type { GatewayMetrics } from './metrics.ts'
 import { asRefusal, bodyOf, Refusal } from './refusal.ts'
 import type { SessionsView } from './sessions-view.ts'
 
@@ -37,6 +38,11 @@ export interface Service {
   readonly sessions: SessionsView
   readonly served: Served
   readonly limits: Limits
+  /** Whether a request ends whose client goes away before its answer was given. */
+  readonly cancels: boolean
+  /** Work that no client waits for; the gateway ends after it. A rejection is noted. */
+  inBackground(work: Promise<void>): void
+  readonly metrics: Pick<GatewayMetrics, 'began' | 'sent'>
   /** Takes note of an error that no answer can carry any more. */
   noteFailure(error: unknown): void
   /** Fires when the gateway shall end: streams end at once. */
@@ -47,11 +53,12 @@ export interface Service {
 
 /** Answers under way, counted; one over the bound is refused. */
 export const openCounter = (most: number) => {
-  let open = 0
+  const open = { stream: 0, whole: 0 }
   return {
+    open: open as Readonly<typeof open>,
     /** Throws a Refusal (503); the count goes down when the answer is over, however it ends. */
-    enter(reply: FastifyReply): void {
-      if (open >= most)
+    enter(reply: FastifyReply, kind: keyof typeof open): void {
+      if (open.stream + open.whole >= most)
         throw new Refusal(
           503,
           `The gateway has ${most} answers under way, as many as it gives at a time. Try again later.`,
@@ -59,9 +66,9 @@ export const openCounter = (most: number) => {
             code: 'overloaded',
           },
         )
-      open += 1
+      open[kind] += 1
       reply.raw.once('close', () => {
-        open -= 1
+        open[kind] -= 1
       })
     },
   }

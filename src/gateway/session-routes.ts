@@ -3,6 +3,7 @@ import { randomUUID } from 'node:crypto'
 import type { FastifyInstance, FastifyReply } from 'fastify'
 import { z } from 'zod'
 import type { Chunk } from '../../topics/chunks.ts'
+import type { Generated } from '../../topics/tokens.ts'
 import { MAX_CHUNK_BYTES } from '../client/chunks.ts'
 import { recordAsJson } from '../client/records.ts'
 import type { Tail } from '../client/tail.ts'
@@ -78,7 +79,7 @@ const FOLLOWED = {
 type Followed = keyof typeof FOLLOWED
 
 export const sessionRoutes = (app: FastifyInstance, service: Service, counter: OpenCounter): void => {
-  const { topics, sessions, limits, closing } = service
+  const { topics, sessions, limits, metrics, closing } = service
   const { log, names } = topics
   const tails: Readonly<Record<Followed, Tail>> = {
     tokens: topics.tokens,
@@ -160,6 +161,7 @@ export const sessionRoutes = (app: FastifyInstance, service: Service, counter: O
 
   const stream = (kind: Followed) =>
     async function* events(
+      reply: FastifyReply,
       id: string,
       partition: number,
       start: number,
@@ -168,8 +170,11 @@ export const sessionRoutes = (app: FastifyInstance, service: Service, counter: O
       // Sent before any record: a client that is cut off before the first one reconnects with this id, and misses nothing.
       const data = { partition, offset: start - 1 }
       yield { event: 'position', id: positionText(partition, start - 1), retry: RETRY, data }
-      for await (const record of tails[kind].records(partition, id, start, ends))
-        yield { id: positionText(partition, record.offset), data: FOLLOWED[kind](record) }
+      for await (const record of tails[kind].records(partition, id, start, ends)) {
+        const data = FOLLOWED[kind](record)
+        yield { id: positionText(partition, record.offset), data }
+        if (kind === 'tokens') metrics.sent(reply, (data as Generated).ids.length)
+      }
     }
 
   const follow = (kind: Followed): void => {
@@ -182,10 +187,10 @@ export const sessionRoutes = (app: FastifyInstance, service: Service, counter: O
         const partition = await log.partitionOf(names.chunks, Buffer.from(id))
         const query = request.query as z.output<typeof streamQuery>
         const start = await startOf(names[kind], partition, query, last === undefined ? undefined : String(last))
-        counter.enter(reply)
+        counter.enter(reply, 'stream')
         const gone = goneSignal(reply)
         const ends = AbortSignal.any([gone, closing])
-        await sendEvents(reply, stream(kind)(id, partition, start, ends), {
+        await sendEvents(reply, stream(kind)(reply, id, partition, start, ends), {
           stall: limits.stall,
           gone,
           failed: (error) => ({ event: 'failure', data: failureBody(service, error) }),

@@ -1,7 +1,10 @@
 /** Where every session stands, followed from the state topic: the newest committed head of each, opened and checked, in short form. */
 import { setTimeout as delay } from 'node:timers/promises'
 import type { TopicNames } from '../../topics/index.ts'
+import type { Partitioner } from '../../topics/input.ts'
+import { faultOfFeeding } from '../client/declared.ts'
 import { ContinuoError, codeOf, messageOf } from '../errors.ts'
+import { isGenesisCursor } from '../operators/partition-state.ts'
 import { faultOfHead, type Head, unseal } from '../state/head.ts'
 import type { EventLog, StoredRecord } from '../streams/log.ts'
 
@@ -77,6 +80,8 @@ export interface SessionsView {
   page(after: string | undefined, limit: number, status: Head['status'] | undefined): Page
   /** Why a partition cannot be followed, for those that cannot. */
   readonly failures: ReadonlyMap<number, string>
+  /** Where sessions belong, as far as a worker has said it. */
+  readonly partitioner: Partitioner
   /** Resolves when everything that was committed at the start was read. */
   readonly caughtUp: Promise<void>
   readonly isCaughtUp: boolean
@@ -99,6 +104,7 @@ export const followSessions = (
   const waiting = new Map<string, Set<() => void>>()
   /** Partitions whose format of events was looked at. */
   const formats = new Set<number>()
+  let partitioner: Partitioner = 'murmur2'
 
   const take = (record: StoredRecord, partition: number): void => {
     const { key, value, headers, offset } = record
@@ -106,14 +112,19 @@ export const followSessions = (
     const place = { topic: names.state, partition, keys: log.sealKeys }
     const state = unseal(`${names.state}, partition ${partition}, offset ${offset}`, key, value, headers, place)
     if (state.type === 'cursor') {
-      formats.add(partition)
+      // Another worker may take a partition over as long as nothing was done in it.
+      if (state.input !== undefined && !isGenesisCursor(record)) formats.add(partition)
       if (state.format === 'text')
         throw new ContinuoError(
           'INVALID',
           `Partition ${partition} of ${names.chunks} is read with --input-format text, and the gateway writes events as JSON, which would be read as text. Serve another log.`,
         )
+      const fault = state.topic === names.chunks ? faultOfFeeding(state) : null
+      if (fault !== null) throw new ContinuoError('INVALID', `${fault} Serve another log.`)
+      partitioner = state.input?.partitioner ?? 'murmur2'
       return
     }
+    if (state.type === 'cancelled') return
     if (!views.has(state.session)) sorted = null
     views.set(state.session, viewOf(state, partition))
     for (const look of waiting.get(state.session) ?? []) look()
@@ -204,6 +215,9 @@ export const followSessions = (
       return { sessions: found, next: at < sorted.length ? sorted[at - 1]! : null }
     },
     failures,
+    get partitioner() {
+      return partitioner
+    },
     caughtUp,
     get isCaughtUp() {
       return isCaughtUp

@@ -16,7 +16,9 @@ import { type Package, readPackage } from './package.ts'
 import { readText } from './package-text.ts'
 import type { Tokenizer } from './tokenizer/index.ts'
 
+/** A model with what its package says of texts and sampling. */
 export interface ModelPackage {
+  /** The model; `model.close()` gives its weights back. */
   readonly model: Model
   /** null: the package has no text form (no file of a tokenizer and other than 256 tokens); it takes token ids only. */
   readonly tokenizer: Tokenizer | null
@@ -191,5 +193,6 @@ export const openPackage = async (path: string, options: OpenModelOptions = {}):
   return { model, tokenizer: text.tokenizer, endTokens, sampling, metadata }
 }
 
+/** The model of a package without its tokenizer. Rejects as `openPackage` does. */
 export const openModel = async (dir: string, options: OpenModelOptions = {}): Promise<Model> =>
   (await openPackage(dir, options)).model

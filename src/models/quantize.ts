@@ -19,6 +19,7 @@ import { addError, quantizeRow, TARGETS, type Target, type TargetName } from './
 export const GROUPS = [32, 64] as const
 export type GroupSize = (typeof GROUPS)[number]
 
+/** Which package is quantised, how, and where it goes. */
 export interface QuantizeRequest {
   readonly dir: string
   readonly out: string
@@ -30,8 +31,11 @@ export interface QuantizeRequest {
   readonly signal?: AbortSignal
 }
 
+/** What a quantisation did. */
 export interface Quantized {
+  /** How the matrices are stored now. */
   readonly format: Target['format']
+  /** Weights that share a scale. */
   readonly groupSize: GroupSize
   /** Matrices that were quantised. */
   readonly tensors: number
@@ -41,6 +45,7 @@ export interface Quantized {
   readonly copied: number
   /** Bytes of the files of weights. */
   readonly bytesBefore: number
+  /** Of the new weights. */
   readonly bytesAfter: number
   /** Codes and scales, over the quantised weights. */
   readonly bitsPerWeight: number
@@ -48,6 +53,7 @@ export interface Quantized {
   readonly relativeRmsError: number
   /** Files of the package that went along, and those that did not. */
   readonly files: readonly string[]
+  /** Tensors that stay as they were. */
   readonly leftOut: readonly string[]
 }
 

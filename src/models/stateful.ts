@@ -21,13 +21,17 @@ export interface CacheTensor {
 
 /** A copy of what a decoder knows. */
 export interface DecoderState {
+  /** Keys: [layers, 1, heads, positions, channels]. */
   readonly keyCache: CacheTensor
+  /** Values, of the same shape. */
   readonly valueCache: CacheTensor
-  /** [1]: positions in use; also the position of the next token. */
+  /** `[1]`: positions in use; also the position of the next token. */
   readonly pastLen: { readonly shape: readonly number[]; readonly data: BigInt64Array }
 }
 
+/** A decoder with its caches as explicit state: read, replaced, and stepped by the program. */
 export interface StatefulDecoder {
+  /** Positions in use. */
   readonly pastLen: number
   /**
    * Feeds the whole prompt, n ≥ 1 tokens, to a fresh state; the mask, if given, has n ones. Resolves with the logits
@@ -46,6 +50,7 @@ export interface StatefulDecoder {
   restore(state: DecoderState): void
   /** Back to a fresh state. */
   reset(): void
+  /** Closes its context. Every later call throws MISUSE. */
   close(): void
 }
 

@@ -5,7 +5,7 @@
  * A step ends where the record says so: after each FEED_SLICE tokens read, after as many tokens generated as the request's
  * `run` says. These numbers are part of the state format: a replay must pass through the very heads that were committed.
  */
-import { type Chunk, MAX_RUN } from '../../topics/chunks.ts'
+import { MAX_RUN } from '../../topics/chunks.ts'
 import { SURPRISAL_SPAN } from '../../topics/observations.ts'
 import type { Generated } from '../../topics/tokens.ts'
 import {
@@ -26,12 +26,12 @@ import { createHistory, type History } from '../state/history.ts'
 import { adaptedIn } from './adapted.ts'
 import { matcherOf, submitBound } from './bound.ts'
 import { createDetokenizer, NO_TEXT } from './detokenize.ts'
-import { alternativesIn, drawing, penaltiesOf } from './drawing.ts'
+import { alternativesIn, drawing, followsItself } from './drawing.ts'
 import { perspectivesIn } from './perspectives.ts'
 import { rememberedIn } from './remembered.ts'
 import { reasonOf, SessionLost, setAside } from './set-aside.ts'
-import { cursorAt, observe, spanFrom } from './spans.ts'
-import { causeOf, type Output, type Step, type Tokenized } from './types.ts'
+import { cursorAt, endOfRequest, observe, spanFrom } from './spans.ts'
+import { causeOf, type Generate, type Output, type Step, type Tokenized } from './types.ts'
 
 export const FEED_SLICE = 256
 
@@ -42,6 +42,11 @@ export interface Inference {
   readonly model: Fingerprints & Pick<ModelInfo, 'vocabSize'> & Partial<Pick<ModelInfo, 'endTokens' | 'perspectives'>>
   readonly tokenizer: Tokenizer | null
   submit(item: WorkItem): Promise<WorkResult>
+  /**
+   * Whether the request in the record at `offset` ends after `index` tokens because of a `cancel`. Asked before each run. What is computed
+   * again must be told what was decided then (`cancelled` records); absent: nothing is cancelled.
+   */
+  readonly isCancelled?: (offset: number, index: number) => boolean
   /** Runs another call that has the context to itself; absent where nobody closes contexts meanwhile. */
   readonly alone?: <T>(context: Context, call: () => Promise<T>) => Promise<T>
 }
@@ -55,8 +60,6 @@ export interface SessionState {
   context: Context
   history: History
 }
-
-type Generate = Extract<Chunk, { type: 'generate' }>
 
 const NO_BYTES = new Uint8Array(0)
 const NO_TOKENS = new Int32Array(0)
@@ -153,9 +156,6 @@ const endsOf = ({ ignoreEnd, stopTokens }: Generate, { model, tokenizer }: Infer
   return [...(ignoreEnd ? [] : own), ...stopTokens]
 }
 
-/** Whether the request asks for its own ids as long as it runs, also after a restart. */
-const followsItself = (event: Generate): boolean => penaltiesOf(event) !== null || event.grammar !== undefined
-
 /** Notes what the context was fed, where the record is one of which histories know. `own`: as `History.fed` has it. */
 const remember = (
   { history }: SessionState,
@@ -165,6 +165,12 @@ const remember = (
   own = 0,
 ): void => {
   if (own > 0 || record.offset >= historyFrom) history.fed(ids, own)
+}
+
+/** The head behind the last step of an event: its text may count for a request by a rule, which begins the count anew. */
+const finished = ({ unanswered, ...head }: Head, { event, rule, held }: Tokenized): Head => {
+  const count = event.type === 'generate' || !rule?.counts ? 0 : (unanswered ?? 0) + 1
+  return { ...head, ...(count > 0 && { unanswered: count }), cursor: { ...head.cursor, complete: true, held } }
 }
 
 /** Up to `count` tokens; `matcher`: where a request with a grammar stands in it. */
@@ -433,6 +439,12 @@ export async function* advance(
         throw new SessionLost(
           `Session "${session.head.session}" stands at token ${index} of a request for ${event.maxTokens}, which ended before.`,
         )
+      if (engine.isCancelled?.(record.offset, index) === true) {
+        const ended = endOfRequest(session.head, work, event.requestId, 'cancelled')
+        const head = finished({ ...session.head, generation: null }, work)
+        yield emit({ record, session: head.session, outputs: [...outputs, ended], head, done: true })
+        return
+      }
       let step: Step
       try {
         step = await generateSlice(session, work, event, count, engine, matcher)
@@ -444,8 +456,7 @@ export async function* advance(
         yield emit(step)
         continue
       }
-      const cursor = { ...step.head!.cursor, complete: true, held: work.held }
-      yield emit({ ...step, head: { ...step.head!, cursor } })
+      yield emit({ ...step, head: finished(step.head!, work) })
       return
     }
   }
@@ -455,7 +466,6 @@ export async function* advance(
     outputs.push(observed.output)
     session.head = observed.head
   }
-  const head = await conclude(session, work, outputs, engine)
-  const cursor = { ...head.cursor, complete: true, held: work.held }
-  yield emit({ record, session: head.session, outputs, head: { ...head, cursor }, done: true })
+  const head = finished(await conclude(session, work, outputs, engine), work)
+  yield emit({ record, session: head.session, outputs, head, done: true })
 }

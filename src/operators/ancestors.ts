@@ -7,7 +7,7 @@ import type { Head } from '../state/head.ts'
 import type { EventLog } from '../streams/log.ts'
 import { advance, type SessionState } from './advance.ts'
 import { parentOf, sessionFor } from './fork.ts'
-import { type ReplayDeps, sessionEvents } from './replay.ts'
+import { obeying, type ReplayDeps, sessionEvents } from './replay.ts'
 import { SessionLost } from './set-aside.ts'
 import { tokenizeEvent } from './tokenize.ts'
 import { type ValidateOptions, validateRecord } from './validate.ts'
@@ -80,7 +80,8 @@ export const parentBefore = async (
   offset: number,
   signal?: AbortSignal,
 ): Promise<SessionState> => {
-  const { log, names, model, engine, validate } = deps
+  const { log, names, model, validate, cancelled } = deps
+  const engine = obeying(deps.engine, cancelled)
   const lost = (why: string): SessionLost =>
     new SessionLost(
       `Session "${from.session}", whose fork at pulse ${from.pulse} stands at offset ${offset} of ${names.chunks}, partition ${partition}, cannot be computed again: ${why}.`,
@@ -102,7 +103,7 @@ export const parentBefore = async (
       const { session: id, record } = event
       const parent = parentOf(event)
       if (record.offset < needed.get(id)!) {
-        const others = { newest: (other: string) => sessions.get(other)?.head, partitions: 1 }
+        const others = { newest: (other: string) => sessions.get(other)?.head }
         const work = tokenizeEvent(event, sessions.get(id)?.head, engine.tokenizer, model, others)
         if (work.kind === 'tokenized') {
           const known = sessions.get(id)

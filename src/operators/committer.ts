@@ -3,12 +3,14 @@
  * hands them to the log as one atom, *note* tells table and indexes that it happened.
  */
 import type { TopicNames } from '../../topics/index.ts'
+import type { KeptRules } from '../../topics/input.ts'
 import { failpoint } from '../failpoint.ts'
-import { type Fingerprints, type Head, type PartitionCursor, seal } from '../state/head.ts'
+import { type Cancelled, type Fingerprints, type Head, type PartitionCursor, seal } from '../state/head.ts'
 import { type LiveEntry, type LiveIndex, recordBytes } from '../state/live-index.ts'
 import type { EventLog, OutRecord, PartitionWriter } from '../streams/log.ts'
 import type { Watermark } from '../streams/watermark.ts'
 import type { EmittedStep } from './emit.ts'
+import type { StateKey } from './partition-state.ts'
 import { needsNoSnapshot, type SessionTable } from './session-table.ts'
 import type { InputFormat } from './validate.ts'
 
@@ -27,33 +29,41 @@ export interface CommitterDeps {
   readonly logId: string | undefined
   /** From which input record on histories know what sessions were fed. */
   readonly history: number | undefined
-  readonly stateIndex: LiveIndex
+  readonly stateIndex: LiveIndex<StateKey>
   readonly snapshotIndex: LiveIndex
-  /** Sessions whose head carries a former seal. */
-  readonly resealing: readonly string[]
+  /** State records with a former seal. */
+  readonly resealing: readonly StateKey[]
   /** How the input is read; goes into the cursor, because read another way its records are other events. */
   readonly format: InputFormat
+  /** The rest of that, as it is kept. */
+  readonly input?: KeptRules | undefined
 }
 
 /** A commit as the rest of the worker sees it. */
 export interface Commit {
+  /** Of the input. */
   readonly partition: number
+  /** Every input record below is finished. */
   readonly offset: number
+  /** Records of the transaction, state among them. */
   readonly records: number
+  /** Sessions whose heads it carries. */
   readonly sessions: number
+  /** Steps whose outputs it carries, in their order. */
   readonly steps: readonly EmittedStep[]
   /** Time the transaction took, ms. */
   readonly ms: number
 }
 
-/** Heads that one commit writes anew because of their seal. */
-const RESEAL_HEADS = 256
+/** State records that one commit writes anew because of their seal. */
+const RESEAL_RECORDS = 256
 
-/** Records of one transaction: outputs, then heads, then the partition cursor. */
+/** Records of one transaction: outputs, then heads, then cancels that took effect, then the partition cursor. */
 interface Prepared {
   readonly outputs: readonly OutRecord[]
   readonly heads: readonly Head[]
-  /** The sealed heads and the cursor. */
+  readonly cancelled: readonly Cancelled[]
+  /** All of these and the cursor, sealed. */
   readonly state: readonly OutRecord[]
   readonly inputOffset: number
 }
@@ -64,7 +74,7 @@ export const createCommitter = (deps: CommitterDeps) => {
   const resealing = [...deps.resealing]
   /** Some heads a commit, so that a rotated key delays no commit for long. */
   const reseal = (): void => {
-    for (const id of resealing.splice(0, RESEAL_HEADS)) table.touch(id)
+    for (const id of resealing.splice(0, RESEAL_RECORDS)) table.touch(id)
   }
   reseal()
 
@@ -84,30 +94,40 @@ export const createCommitter = (deps: CommitterDeps) => {
       layout: model.layoutFingerprint,
       format: deps.format,
       ...(deps.history !== undefined && { history: deps.history }),
+      ...(deps.input && { input: deps.input }),
     }
   }
 
   const prepare = (steps: readonly EmittedStep[]): Prepared => {
-    const heads = table.prepare(steps)
+    const { heads, cancelled } = table.prepare(steps)
     reseal()
-    for (const { record, done } of steps) if (done) watermark.finish(record.offset)
+    for (const step of steps) {
+      if (step.done) watermark.finish(step.record.offset)
+      if (step.cancelled) watermark.finish(step.cancelled.cause.offset)
+    }
     const cursor = cursorRecord()
     return {
       outputs: steps.flatMap(({ records }) => records),
       heads,
-      state: [...heads, cursor].map((record) => ({ topic: names.state, ...seal(record, statePlace) })),
+      cancelled,
+      state: [...heads, ...cancelled, cursor].map((record) => ({ topic: names.state, ...seal(record, statePlace) })),
       inputOffset: cursor.offset,
     }
   }
 
   /** `offsets`: those of the state records. */
-  const note = ({ heads, state, inputOffset }: Prepared, steps: number, offsets: readonly number[]): void => {
+  const note = (
+    { heads, cancelled, state, inputOffset }: Prepared,
+    steps: number,
+    offsets: readonly number[],
+  ): void => {
     const place = (at: number): LiveEntry => ({ offset: offsets[at]!, bytes: recordBytes(state[at]!) })
     for (const [at, head] of heads.entries()) {
       stateIndex.put(head.session, place(at))
       if (needsNoSnapshot(head)) snapshotIndex.drop(head.session)
     }
-    stateIndex.put('', place(heads.length))
+    for (const [at, { offset }] of cancelled.entries()) stateIndex.put(offset, place(heads.length + at))
+    stateIndex.put('', place(heads.length + cancelled.length))
     table.committed(heads, steps, inputOffset)
   }
 

@@ -11,6 +11,7 @@ import type { Change, Garbage } from './blob-garbage.ts'
 import { createSweep } from './blob-sweep.ts'
 import { createTrim } from './blob-trim.ts'
 import type { PartitionBlobs } from './blobs.ts'
+import type { StateKey } from './partition-state.ts'
 import type { SessionTable } from './session-table.ts'
 import type { SnapshotWriter } from './snapshot-writer.ts'
 import { readSnapshot } from './snapshots.ts'
@@ -23,7 +24,7 @@ export interface CompactionDeps {
   readonly table: SessionTable
   /** null: there are none. */
   readonly blobs: PartitionBlobs | null
-  readonly stateIndex: LiveIndex
+  readonly stateIndex: LiveIndex<StateKey>
   readonly snapshotIndex: LiveIndex
   readonly snapshots: SnapshotWriter
   /** Called for trouble that the next round may overcome (a trim that failed). */
@@ -50,7 +51,7 @@ export interface Compaction {
 /** Bytes of heads and of snapshots compacted with one commit. */
 const COMPACT_BYTES = 512 * 1024
 
-const worthTrimming = (index: LiveIndex): boolean =>
+const worthTrimming = (index: Pick<LiveIndex, 'total' | 'live' | 'floor' | 'reclaimable'>): boolean =>
   index.total - index.live > index.floor && index.reclaimable().bytes >= index.floor / 2
 
 export const createCompaction = (deps: CompactionDeps): Compaction => {
@@ -104,7 +105,7 @@ export const createCompaction = (deps: CompactionDeps): Compaction => {
     async compact() {
       // While a trim could free the space, writing more would only add to it.
       if (!worthTrimming(stateIndex)) {
-        for (const id of stateIndex.toCompact(COMPACT_BYTES)) if (id !== '') table.touch(id)
+        for (const key of stateIndex.toCompact(COMPACT_BYTES)) if (key !== '') table.touch(key)
       }
       if (worthTrimming(snapshotIndex)) return
       // The index stands in the order of offsets: a snapshot half written must be in it before others are written behind it.
@@ -114,10 +115,10 @@ export const createCompaction = (deps: CompactionDeps): Compaction => {
     async trim() {
       // A new reference counts only once a committed head names it.
       if (table.hasTouched) return
-      const both = [
+      const both: readonly (readonly [string, LiveIndex<StateKey> | LiveIndex])[] = [
         [names.state, stateIndex],
         [names.snapshots, snapshotIndex],
-      ] as const
+      ]
       for (const [topic, index] of both) {
         if (!worthTrimming(index)) continue
         const { before } = index.reclaimable()

@@ -15,10 +15,12 @@ export interface ContextStoreOptions extends RungsOptions {
   /** Called for each adaptation that did something: how long the engine took, replays included, and how many evaluations it used. */
   readonly onAdapted?: ((told: AdaptationTime) => void) | undefined
 }
+/** What an adaptation cost. */
 export interface AdaptationTime {
   readonly seconds: number
   readonly evaluations: number
 }
+/** Where the contexts of a process are, and how often they moved. */
 export interface ContextStoreStats extends RungsStats {
   /** null: the model has no memory outside. */
   readonly blocks: BlockCacheStats | null
@@ -36,6 +38,7 @@ export interface Contexts {
 /** Closes the context as soon as its state is kept elsewhere, at once or later; false: it stays. */
 export type Release = (context: Context) => boolean
 
+/** Makes and runs all contexts of a process; the rungs decide where each lies. */
 export interface ContextStore {
   /**
    * A context at its first state; it takes memory from its first use on. `name` stands in messages. `release` is called when spill files

@@ -1,10 +1,11 @@
 /** emit: the outputs of a step become records of the output topics. Event time and headers pass through. */
 import { map, type OperatorFunction } from 'rxjs'
 import { DEAD_LETTER_HEADERS as H } from '../../topics/deadletters.ts'
-import type { TopicNames } from '../../topics/index.ts'
+import { schemaId, type TopicNames } from '../../topics/index.ts'
 import { PART_BYTES } from '../../topics/snapshots.ts'
 import { splitParts } from '../state/snapshot.ts'
 import type { Headers, OutRecord, StoredRecord } from '../streams/log.ts'
+import { attributesOf, passedOn } from './cloud-events.ts'
 import type { Output, Step } from './types.ts'
 
 export interface EmittedStep extends Step {
@@ -68,18 +69,30 @@ const deadLetters = (
   })
 }
 
-export const encodeOutput = (output: Output, record: StoredRecord, names: TopicNames): readonly OutRecord[] => {
+/** With `cloudEvents` an output is one, in binary mode: its value is the same. */
+export const encodeOutput = (
+  output: Output,
+  record: StoredRecord,
+  names: TopicNames,
+  cloudEvents = false,
+): readonly OutRecord[] => {
   if (output.to === 'deadletters') return deadLetters(names.deadletters, record, output)
+  const value = utf8.encode(JSON.stringify(output.value))
+  const headers = passedOn(record)
+  const place = { input: record.topic, schema: schemaId(output.to) }
   return [
     {
       topic: names[output.to],
       key: utf8.encode(output.value.session),
-      value: utf8.encode(JSON.stringify(output.value)),
-      headers: record.headers,
+      value,
+      headers: cloudEvents ? [...headers, ...attributesOf(value, output.value, place)] : headers,
       timestamp: timeOf(record),
     },
   ]
 }
 
-export const emit = (names: TopicNames): OperatorFunction<Step, EmittedStep> =>
-  map((step) => ({ ...step, records: step.outputs.flatMap((output) => encodeOutput(output, step.record, names)) }))
+export const emit = (names: TopicNames, cloudEvents = false): OperatorFunction<Step, EmittedStep> =>
+  map((step) => ({
+    ...step,
+    records: step.outputs.flatMap((output) => encodeOutput(output, step.record, names, cloudEvents)),
+  }))

@@ -5,9 +5,9 @@
  */
 import { ContinuoError } from '../errors.ts'
 import type { Fingerprints, Head } from '../state/head.ts'
-import { partitionOfKey } from '../streams/murmur2.ts'
 import { initialSession, type SessionState, settingsOf } from './advance.ts'
 import type { Contexts } from './context-store.ts'
+import type { Homes } from './input.ts'
 import { cursorAt, spanFrom } from './spans.ts'
 import type { Rejected, SessionEvent, Tokenized, Valid } from './types.ts'
 
@@ -15,18 +15,19 @@ import type { Rejected, SessionEvent, Tokenized, Valid } from './types.ts'
 export interface Others {
   /** The newest head of a session. */
   readonly newest: (session: string) => Head | undefined
-  /** Partitions of the input. */
-  readonly partitions: number
+  /** Where sessions belong; absent where nobody judges that. */
+  readonly homes?: Homes
 }
 
-export const NOBODY: Others = { newest: () => undefined, partitions: 1 }
+export const NOBODY: Others = { newest: () => undefined }
 
 /** The parent that an event names; null where it is no fork. */
 export const parentOf = ({ event }: SessionEvent): string | null =>
   event.type === 'open' && event.from !== undefined ? event.from.session : null
 
-/** The sessions whose order an event stands in: its own, and the one that it forks. */
+/** The sessions whose order an event stands in: its own, and the one that it forks; none for a `cancel`, which goes past all that waits. */
 export const sessionsOf = (item: Valid | Rejected): readonly (string | null)[] => {
+  if (item.kind === 'valid' && item.event.type === 'cancel') return []
   const parent = item.kind === 'valid' ? parentOf(item) : null
   return parent === null || parent === item.session ? [item.session] : [item.session, parent]
 }
@@ -37,16 +38,16 @@ export const faultOfFork = (
   from: string,
   head: Head | undefined,
   parent: Head | undefined,
-  partitions: number,
+  home: Homes['home'] = () => null,
 ): string | null => {
   const what = `Session "${session}" cannot begin as a fork of session "${from}"`
   if (from === session) return `${what}: that is the session itself. Name another one in "from", or leave it out.`
   if (head?.status === 'open')
     return `${what}: expected a session that is new or closed, and it is open, at pulse ${head.conductor.globalStep}. Send "close" first, or use another id.`
   if (parent === undefined) {
-    const home = partitionOfKey(Buffer.from(from), partitions)
-    if (home !== record.partition)
-      return `${what}: a session and its fork are in one partition of the input, and this record is in partition ${record.partition}, while records with the key "${from}" belong to partition ${home}. Use an id for the fork that belongs to partition ${home} too, or send the record to that partition.`
+    const to = home(from)
+    if (to !== null && to !== record.partition)
+      return `${what}: a session and its fork are in one partition of the input, and this record is in partition ${record.partition}, while records with the key "${from}" belong to partition ${to}. Use an id for the fork that belongs to partition ${to} too, or send the record to that partition.`
     return `${what}: partition ${record.partition} has no such session before this record. Send the parent's events first, or correct its id.`
   }
   if (parent.status === 'closed')

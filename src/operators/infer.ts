@@ -8,17 +8,20 @@ import { failpoint } from '../failpoint.ts'
 import { SpillLost } from '../state/spill.ts'
 import { advance } from './advance.ts'
 import { spillLostOf } from './forks.ts'
+import type { Homes } from './input.ts'
 import type { LiveSessions } from './live-sessions.ts'
+import type { Requests } from './requests.ts'
 import type { SessionTable } from './session-table.ts'
-import { type Bounded, tokenizeEvent } from './tokenize.ts'
-import type { Rejected, Step, Tokenized, Valid } from './types.ts'
+import { type Bounded, idleCancel, tokenizeEvent } from './tokenize.ts'
+import { isCancel, type Rejected, type Step, type Tokenized, type Valid } from './types.ts'
 
 export interface InferDeps {
   readonly table: Pick<SessionTable, 'newest' | 'stepped' | 'room' | 'captures'>
+  readonly requests: Requests
   readonly sessions: Pick<LiveSessions, 'engine' | 'acquire' | 'fork' | 'capture' | 'rest'>
   readonly model: Bounded
-  /** Partitions of the input. */
-  readonly partitions: number
+  /** Where sessions of the input belong. */
+  readonly homes: Homes
   /** Pulses after which a session's state is captured; tokens that adaptations compute count too. */
   readonly snapshotEvery: number
   /** No step begins after it fires. */
@@ -54,13 +57,22 @@ const learntFrom = ({ outputs }: Step): number =>
     return sum + output.value.evaluations * output.value.tokens
   }, 0)
 
-/** The steps of one event. */
+/** The step with what follows from its end, where a `cancel` was that. */
+const obeying = (step: Step, requests: Requests): Step => {
+  for (const output of step.outputs) {
+    if (output.to === 'tokens' && output.value.finish === 'cancelled')
+      return { ...step, awaited: true, cancelled: requests.ended(step.record.offset, output.value.index) }
+  }
+  return step
+}
+
+/** The steps of one event that has its turn in its session. */
 async function* run(deps: InferDeps, event: Valid): AsyncGenerator<Step> {
   const { table, sessions, model, snapshotEvery, stopping, warn } = deps
   const { engine } = sessions
   const work = tokenizeEvent(event, table.newest(event.session), engine.tokenizer, model, {
     newest: table.newest,
-    partitions: deps.partitions,
+    homes: deps.homes,
   })
   if (work.kind === 'rejected') {
     yield rejectedStep(work)
@@ -97,7 +109,7 @@ async function* run(deps: InferDeps, event: Valid): AsyncGenerator<Step> {
         failpoint('snapshot.captured')
         table.captures.ofStep(head, capture, needsSnapshot)
       }
-      yield step
+      yield obeying(step, deps.requests)
       await table.room()
       if (stopping.aborted) return
     }
@@ -110,10 +122,22 @@ async function* run(deps: InferDeps, event: Valid): AsyncGenerator<Step> {
   }
 }
 
+/** The steps of a request, and of a `cancel` that came too late for it. */
+async function* answered(deps: InferDeps, event: Valid): AsyncGenerator<Step> {
+  yield* run(deps, event)
+  // A stop leaves both for the next start.
+  if (deps.stopping.aborted) return
+  const late = deps.requests.over(event)
+  if (late !== null) yield rejectedStep(idleCancel(late))
+}
+
 const stepsOf = (deps: InferDeps, item: Valid | Rejected): AsyncIterable<Step> | readonly Step[] => {
   // A stop may have left the event before this one unfinished: whatever this one is, it waits for that.
   if (deps.stopping.aborted) return []
-  return item.kind === 'rejected' ? [rejectedStep(item)] : run(deps, item)
+  if (item.kind === 'rejected') return [rejectedStep(item)]
+  // One that finds its request has no step: the last step of the request finishes it.
+  if (isCancel(item)) return deps.requests.cancel(item) ? [] : [rejectedStep(idleCancel(item))]
+  return item.event.type === 'generate' ? answered(deps, item) : run(deps, item)
 }
 
 export const infer =

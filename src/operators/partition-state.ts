@@ -4,12 +4,24 @@
  */
 import { setTimeout as delay } from 'node:timers/promises'
 import type { TopicNames } from '../../topics/index.ts'
+import type { InputRules, KeptRules, Partitioner } from '../../topics/input.ts'
 import type { ModelInfo } from '../engine/types.ts'
 import { ContinuoError, codeOf } from '../errors.ts'
-import { checkFits, faultOfHead, type Head, isOldSeal, type PartitionCursor, seal, unseal } from '../state/head.ts'
+import {
+  type Cancelled,
+  cancelledOffset,
+  checkFits,
+  faultOfHead,
+  type Head,
+  isOldSeal,
+  type PartitionCursor,
+  seal,
+  unseal,
+} from '../state/head.ts'
 import { createLiveIndex, type LiveIndex, recordBytes } from '../state/live-index.ts'
 import type { EventLog, PartitionWriter, StoredRecord } from '../streams/log.ts'
 import { textOf } from '../text.ts'
+import { differing } from './input.ts'
 import { asStopped } from './set-aside.ts'
 import { SNAPSHOT_GROUP_PARTS } from './snapshots.ts'
 import type { InputFormat } from './validate.ts'
@@ -22,13 +34,18 @@ export interface Reading {
   readonly model: ModelInfo
   /** How it reads the records of the input; undefined where it reads none. */
   readonly format?: InputFormat
+  /** And what else it was told of them. */
+  readonly input?: InputRules | undefined
   readonly warn: (message: string) => void
 }
+
+const EMPTY = new Uint8Array(0)
 
 /** Header of a genesis cursor: the first of a partition, written before anything was done. */
 const GENESIS = 'introduction'
 
-export const isGenesisCursor = ({ headers }: StoredRecord): boolean => headers.some(([name]) => name === GENESIS)
+export const isGenesisCursor = ({ headers }: Pick<StoredRecord, 'headers'>): boolean =>
+  headers.some(([name]) => name === GENESIS)
 
 /** How often and at what distance (ms) to look whether a commit can be read; longer than Kafka leaves a transaction open. */
 const VISIBLE_TRIES = 4000
@@ -53,13 +70,25 @@ async function* wholePartition(log: EventLog, topic: string, partition: number):
   }
 }
 
+/** What a state record is about: a session, the cursor (''), or a request that was cancelled (its offset in the input). */
+export type StateKey = string | number
+
+/** What the state topic says of one partition. */
 export interface PartitionState {
+  /** Where the partition resumes; null: nothing was committed yet. */
   readonly cursor: PartitionCursor | null
+  /** Nothing but a genesis cursor was written: no record was finished. */
+  readonly untouched: boolean
+  /** The newest head of each session. */
   readonly heads: Map<string, Head>
-  readonly stateIndex: LiveIndex
+  /** Cancels that took effect, by the offset of the request, of all requests that are in the input still. */
+  readonly cancelled: Map<number, Cancelled>
+  /** What of the state topic is alive. */
+  readonly stateIndex: LiveIndex<StateKey>
+  /** What of the snapshots is alive. */
   readonly snapshotIndex: LiveIndex
-  /** Sessions whose head carries a former seal: it is to be written anew. */
-  readonly resealing: readonly string[]
+  /** Records with a former seal: they are to be written anew. */
+  readonly resealing: readonly StateKey[]
 }
 
 /**
@@ -72,13 +101,20 @@ export const readPartitionState = async (
   partition: number,
   compactFloor: number,
 ): Promise<PartitionState> => {
-  const stateIndex = createLiveIndex(compactFloor)
+  const stateIndex = createLiveIndex<StateKey>(compactFloor)
   const snapshotIndex = createLiveIndex(compactFloor)
   // Only the newest record of a key speaks; the older ones are not even opened.
-  const newest = new Map<string, StoredRecord>()
+  const newest = new Map<StateKey, StoredRecord>()
+  const { begin } = await log.bounds(names.chunks, partition)
   for await (const record of wholePartition(log, names.state, partition)) {
-    const key = record.key === null ? '' : textOf(record.key)
-    // A genesis cursor counts only where there is nothing yet: see writeGenesisCursor().
+    const request = cancelledOffset(record.headers)
+    const key = request ?? (record.key === null ? '' : textOf(record.key))
+    // Nobody computes a request again that has left the input.
+    if (request !== null && request < begin) {
+      stateIndex.waste(record.offset, recordBytes(record))
+      continue
+    }
+    // A genesis cursor counts only where there is nothing yet: see writeFirstCursor().
     if (newest.has(key) && isGenesisCursor(record)) {
       stateIndex.waste(record.offset, recordBytes(record))
       continue
@@ -88,13 +124,18 @@ export const readPartitionState = async (
     stateIndex.put(key, { offset: record.offset, bytes: recordBytes(record) })
   }
   let cursor: PartitionCursor | null = null
+  let untouched = false
   const heads = new Map<string, Head>()
+  const cancelled = new Map<number, Cancelled>()
   const place = { topic: names.state, partition, keys: log.sealKeys }
-  const resealing: string[] = []
-  for (const { key, value, headers, offset } of newest.values()) {
+  const resealing: StateKey[] = []
+  for (const [id, { key, value, headers, offset }] of newest) {
     const state = unseal(`${names.state}, partition ${partition}, offset ${offset}`, key, value, headers, place)
-    if (state.type === 'head' && isOldSeal({ key: key!, value: value!, headers }, place)) resealing.push(state.session)
-    if (state.type === 'cursor') cursor = state
+    if (state.type !== 'cursor' && isOldSeal({ key: key!, value: value!, headers }, place)) resealing.push(id)
+    if (state.type === 'cursor') {
+      cursor = state
+      untouched = isGenesisCursor({ headers })
+    } else if (state.type === 'cancelled') cancelled.set(state.offset, state)
     else {
       const fault = faultOfHead(state)
       heads.set(state.session, fault === null ? state : asStopped(state, fault))
@@ -113,15 +154,22 @@ export const readPartitionState = async (
   if (parts > 0 && unnamed > 0) snapshotIndex.waste(stored.begin, unnamed * (bytes / parts))
   for (const { session, snapshot } of refs.sort((x, y) => x.snapshot.first - y.snapshot.first))
     snapshotIndex.put(session, { offset: snapshot.first, bytes: snapshot.bytes })
-  return { cursor, heads, stateIndex, snapshotIndex, resealing }
+  return { cursor, untouched: untouched && heads.size === 0, heads, cancelled, stateIndex, snapshotIndex, resealing }
 }
+
+/**
+ * The rules that a cursor keeps. One that keeps none is of an older version, which took every session in every partition: its worker judges new
+ * sessions from the first record on that nobody has read, by the partitioner that it is told.
+ */
+const keptOf = ({ input, offset, done }: PartitionCursor, partitioner?: Partitioner): KeptRules =>
+  input ?? { ...(partitioner && { partitioner }), since: Math.max(offset, ...done.map(([, to]) => to)) }
 
 /** Cursor, committed offset, heads and model must agree. Throws REFUSED naming what differs. */
 const checkAgreement = (
   { cursor, heads }: PartitionState,
   committed: number | null,
   topicId: string | null,
-  { names, group, model, format, warn }: Reading,
+  { names, group, model, format, input, warn }: Reading,
   partition: number,
 ): void => {
   const place = `${names.chunks}, partition ${partition}`
@@ -152,6 +200,13 @@ const checkAgreement = (
       `${place} was read with --input-format ${cursor.format}, and now with ${format}: its records would be other events. Use ${cursor.format}, or begin anew with another --group and prefix.`,
     )
   }
+  const other = input === undefined ? null : differing(keptOf(cursor, input.partitioner), input)
+  if (other !== null) {
+    throw new ContinuoError(
+      'REFUSED',
+      `${place} was read with ${other.kept}, and now with ${other.given}: its records would be other events. Use the former, or begin anew with another --group and prefix.`,
+    )
+  }
   // Cursors of older versions do not say.
   if (cursor.topicId !== undefined && topicId !== null && cursor.topicId !== topicId) {
     throw new ContinuoError(
@@ -179,11 +234,12 @@ const checkAgreement = (
  * again: the first genesis cursor in the log counts, and any cursor that came with work counts more; the group that finds another
  * group's cursor is refused.
  */
-const writeGenesisCursor = async (
+const writeFirstCursor = async (
   writer: PartitionWriter,
-  { log, names, group, model, format }: Reading,
+  { log, names, group, model, format, input }: Reading,
   partition: number,
   topicId: string | null,
+  genesis = true,
 ): Promise<void> => {
   const { begin } = await log.bounds(names.chunks, partition)
   const { key, value, headers } = seal(
@@ -200,10 +256,16 @@ const writeGenesisCursor = async (
       layout: model.layoutFingerprint,
       ...(format !== undefined && { format }),
       history: 0,
+      ...(input !== undefined && { input: { ...input, since: begin } }),
     },
     { topic: names.state, partition, keys: log.sealKeys },
   )
-  const record = { topic: names.state, key, value, headers: [...headers, [GENESIS, new Uint8Array(0)] as const] }
+  const record = {
+    topic: names.state,
+    key,
+    value,
+    headers: genesis ? [...headers, [GENESIS, EMPTY] as const] : headers,
+  }
   const [offset] = await writer.commit([record], begin)
   // Kafka answers a commit before its readers see it. Once they see this one, they see all that came before it.
   for (let tries = 0; (await log.bounds(names.state, partition)).end <= offset!; tries += 1) {
@@ -217,12 +279,53 @@ const writeGenesisCursor = async (
   }
 }
 
+const sameReading = (cursor: PartitionCursor, { format, input }: Reading): boolean =>
+  (cursor.format === undefined || cursor.format === format) &&
+  (input === undefined || differing(keptOf(cursor, input.partitioner), input) === null)
+
+/**
+ * A worker that was started with the wrong input, group or rules and read nothing has left a genesis cursor. Its owner is whoever comes next. Where that
+ * is another group or input, nobody may work for the former one, which is looked at before and after the new cursor is written: a member joins
+ * before it reads state, so it either finds the new cursor, or is found here. Of one group and input the claim is the lock.
+ */
+const takeOverUntouched = async (
+  writer: PartitionWriter,
+  { cursor, untouched }: PartitionState,
+  reading: Reading,
+  partition: number,
+  topicId: string | null,
+): Promise<boolean> => {
+  const { log, names, group, warn } = reading
+  if (cursor === null || !untouched || cursor.partition !== partition) return false
+  const same = cursor.group === group && cursor.topic === names.chunks
+  if (same && (reading.format === undefined || sameReading(cursor, reading))) return false
+  // Who may not see the group, or sees it on the move, cannot tell.
+  const members = (): ReturnType<EventLog['members']> =>
+    log.members(cursor.group).catch((error: unknown) => {
+      if (codeOf(error) === 'DENIED') return null
+      throw error
+    })
+  const isLeft = async (): Promise<boolean> =>
+    same || (await members())?.every(({ topic }) => topic !== cursor.topic) === true
+  if (!(await isLeft())) return false
+  await writeFirstCursor(writer, reading, partition, topicId, false)
+  const whose = `group "${cursor.group}" reading ${cursor.topic}`
+  if (!(await isLeft()))
+    throw new ContinuoError(
+      'REFUSED',
+      `The state of this partition belonged to ${whose}, partition ${partition}, of which a worker has come back. Stop that one and start again, or use another prefix.`,
+    )
+  if (same) return true
+  warn(`${names.state}, partition ${partition}, belonged to ${whose}, which had done nothing: taken over.`)
+  return true
+}
+
 /**
  * From which record on nothing was read. What an older version had sessions read left no trace in their snapshots; so that each replay
  * counts the same ids, none of such records count, and the cursor says so from the next commit on.
  */
 const firstUnread = ({ offset, done }: PartitionCursor, heads: Iterable<Head>): number => {
-  let next = Math.max(offset, ...done.map(([, to]) => to))
+  let next = done.reduce((most, [, to]) => Math.max(most, to), offset)
   for (const { cursor } of heads) next = Math.max(next, cursor.offset + 1)
   return next
 }
@@ -237,16 +340,18 @@ export const openState = async (
   partition: number,
   compactFloor: number,
 ): Promise<PartitionState & { readonly cursor: PartitionCursor }> => {
-  const { log, names, group } = reading
+  const { log, names, group, input } = reading
   const topicId = await log.topicId(names.chunks)
   for (;;) {
     const state = await readPartitionState(log, names, partition, compactFloor)
+    if (await takeOverUntouched(writer, state, reading, partition, topicId)) continue
     checkAgreement(state, await log.committed(group, names.chunks, partition), topicId, reading, partition)
     const { cursor, heads } = state
     if (cursor !== null) {
+      const kept = input === undefined ? {} : { input: keptOf(cursor, input.partitioner) }
       const history = cursor.history ?? firstUnread(cursor, heads.values())
-      return { ...state, cursor: { ...cursor, ...(topicId !== null && { topicId }), history } }
+      return { ...state, cursor: { ...cursor, ...kept, ...(topicId !== null && { topicId }), history } }
     }
-    await writeGenesisCursor(writer, reading, partition, topicId)
+    await writeFirstCursor(writer, reading, partition, topicId)
   }
 }

@@ -1,7 +1,7 @@
 /**
  * The whole program:
  *
- *   subscribe → validate → bySession(tokenize → infer) → emit → commit
+ *   subscribe → validate → readAhead → bySession(tokenize → infer) → emit → commit
  *
  * Outside `bySession` things happen in the order of the partition, inside it in the order of each session. Backpressure
  * runs the other way: commit lets sessions wait (the table's `room`), sessions hold their records, and the source delivers no more
@@ -14,6 +14,7 @@ import { type Commit, type CommitDeps, commit } from './commit.ts'
 import { emit } from './emit.ts'
 import { sessionsOf } from './fork.ts'
 import { type InferDeps, infer } from './infer.ts'
+import { readAhead } from './requests.ts'
 import { type ValidateOptions, validate } from './validate.ts'
 
 export interface PipelineDeps extends CommitDeps {
@@ -27,7 +28,8 @@ const subscribe = (records: AsyncIterable<StoredRecord>): Observable<StoredRecor
 export const pipeline = (deps: PipelineDeps): Observable<Commit> =>
   subscribe(deps.records).pipe(
     validate(deps.validation),
+    readAhead(deps.inference.requests),
     bySession(sessionsOf, infer(deps.inference)),
-    emit(deps.names),
+    emit(deps.names, deps.validation.input?.cloudEvents === true),
     commit(deps),
   )

@@ -226,7 +226,7 @@ const renew = async (deps: RepairDeps, owned: Owned, { seen, head, right, wanted
   if (now?.status !== 'open')
     return { ...seen, left: `The session is ${now?.status ?? 'gone'}, so nothing reads its snapshot any more.` }
   try {
-    const { context, history } = await recomputed(deps, partition, now, wanted)
+    const { context, history } = await recomputed({ ...deps, cancelled: state.cancelled }, partition, now, wanted)
     try {
       blobs?.recall(right)
       await saveSession(owned, { head: now, context, history })

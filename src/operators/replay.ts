@@ -1,10 +1,11 @@
 /** Reads a part of the input again, for sessions that are computed again. */
 import type { TopicNames } from '../../topics/index.ts'
+import type { Cancelled } from '../../topics/state.ts'
 import type { ModelInfo } from '../engine/types.ts'
 import type { EventLog } from '../streams/log.ts'
-import { textOf } from '../text.ts'
 import type { Inference } from './advance.ts'
 import type { Contexts } from './context-store.ts'
+import { sessionText } from './input.ts'
 import type { Valid } from './types.ts'
 import { type ValidateOptions, validateRecord } from './validate.ts'
 
@@ -14,7 +15,15 @@ export interface ReplayDeps {
   readonly model: ModelInfo & Contexts
   readonly engine: Inference
   readonly validate: ValidateOptions
+  /** Cancels that took effect in the partition, by the offset of the request. */
+  readonly cancelled: ReadonlyMap<number, Cancelled>
 }
+
+/** The engine for what is computed again: a request that was cancelled ends where it did. */
+export const obeying = (engine: Inference, cancelled: ReplayDeps['cancelled']): Inference => ({
+  ...engine,
+  isCancelled: (offset, index) => cancelled.get(offset)?.index === index,
+})
 
 /** Bytes asked for at a time: for a few records not a whole megabyte of those behind them, which Kafka would send. */
 const MAX_BYTES = 1 << 20
@@ -37,7 +46,7 @@ export async function* sessionEvents(
     ...(signal && { signal }),
   })) {
     for (const record of batch.records) {
-      if (record.key === null || !isWanted(textOf(record.key))) continue
+      if (!isWanted(sessionText(record, validate.input))) continue
       const valid = validateRecord(record, validate)
       if (valid.kind === 'valid') yield valid
     }

@@ -28,7 +28,7 @@ import { compactionHint } from './compacted-input.ts'
 import type { Contexts } from './context-store.ts'
 import { NOBODY, parentOf, sessionFor } from './fork.ts'
 import { BlockLost, type Keep } from './manifests.ts'
-import { type ReplayDeps, sessionEvents } from './replay.ts'
+import { obeying, type ReplayDeps, sessionEvents } from './replay.ts'
 import { SessionLost } from './set-aside.ts'
 import { readSnapshot } from './snapshots.ts'
 import { storedState } from './stored-state.ts'
@@ -163,6 +163,7 @@ const replayed = async (
   signal: AbortSignal | undefined,
 ): Promise<Restored> => {
   let session: SessionState | null = base
+  const engine = obeying(deps.engine, deps.cancelled)
   const from = base === null ? target.born : base.head.cursor.offset + (base.head.cursor.complete ? 1 : 0)
   try {
     if (session === null || !samePlace(session.head, target)) {
@@ -179,7 +180,7 @@ const replayed = async (
         const met = await meet(deps, partition, event, session, target.from, signal)
         if (met === null) continue
         session = met.session
-        for await (const step of advance(session, met.work, met.fresh, deps.engine)) {
+        for await (const step of advance(session, met.work, met.fresh, engine)) {
           failpoint('restore.replay')
           if (signal?.aborted) break replay
           if (samePlace(step.head!, target)) break replay

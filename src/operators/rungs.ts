@@ -30,16 +30,19 @@ export interface RungsOptions {
   readonly warn?: (message: string) => void
 }
 
+/** How much lies on the rungs of memory and spill files. */
 export interface RungsStats {
   /** Memory of the contexts in memory. */
   readonly residentBytes: number
   /** Contexts in memory, and in spill files. */
   readonly resident: number
+  /** Contexts in spill files. */
   readonly spilled: number
   /** Of all spill files: those of contexts that are in one, and blocks that contexts in memory would not have to write again. */
   readonly spillBytes: number
   /** So far. */
   readonly spillReads: number
+  /** Contexts written to spill files so far. */
   readonly spillWrites: number
   /** Attempts to write a spill file that failed. */
   readonly failures: number

@@ -6,10 +6,11 @@
  *   infer ──heads, captures──▶ table ──take──▶ commit
  *         ◀──committed, room── table ◀──note──
  */
-import { type Head, type SnapshotRef, samePlace } from '../state/head.ts'
+import { type Cancelled, type Head, type SnapshotRef, samePlace } from '../state/head.ts'
 import { createBacklog } from './backlog.ts'
 import type { PartitionBlobs } from './blobs.ts'
 import { type Captures, createCaptures } from './captures.ts'
+import type { StateKey } from './partition-state.ts'
 import { createSnapshotRefs, type SnapshotRefs } from './snapshot-refs.ts'
 import type { Step } from './types.ts'
 import { createUnsaved, type Unsaved } from './unsaved.ts'
@@ -22,9 +23,17 @@ export interface ContextHolder {
   saveRest(written: () => Promise<void>): Promise<void>
 }
 
+/** State records of a transaction. */
+export interface Touched {
+  readonly heads: readonly Head[]
+  readonly cancelled: readonly Cancelled[]
+}
+
 export interface SessionTable {
   /** Committed heads. */
   readonly heads: ReadonlyMap<string, Head>
+  /** Cancels that took effect, by the offset of the request. */
+  readonly cancelled: ReadonlyMap<number, Cancelled>
   /** From where on the input of sessions is not in a snapshot or a capture. */
   readonly unsaved: Unsaved
   readonly captures: Captures
@@ -52,12 +61,12 @@ export interface SessionTable {
   written(session: string, ref: SnapshotRef): void
   /** The snapshot is of no use: the next commit's head names none. */
   forget(session: string): void
-  /** The head is to be written with the next commit, though no step touched it. */
-  touch(session: string): void
-  /** Whether the next commit has such heads. */
+  /** The record is to be written with the next commit, though no step touched it. */
+  touch(key: StateKey): void
+  /** Whether the next commit has such records. */
   readonly hasTouched: boolean
-  /** The heads of the next transaction, which has these steps. */
-  prepare(steps: readonly Pick<Step, 'head'>[]): readonly Head[]
+  /** The state records of the next transaction, which has these steps. */
+  prepare(steps: readonly Pick<Step, 'head' | 'cancelled'>[]): Touched
   /** They are committed, with `steps` steps, up to this input offset. */
   committed(heads: readonly Head[], steps: number, position: number): void
   /** There may be places for captures: states that wait to be saved are copied now. */
@@ -76,6 +85,7 @@ export const needsNoSnapshot = ({ status, born }: Head): boolean => status === '
 export interface TableOptions {
   /** Those that the task begins with. */
   readonly heads: Iterable<Head>
+  readonly cancelled?: ReadonlyMap<number, Cancelled>
   readonly position: number
   /** null: snapshots are whole. */
   readonly blobs: PartitionBlobs | null
@@ -87,12 +97,13 @@ export interface TableOptions {
 
 export const createSessionTable = (options: TableOptions): SessionTable => {
   const heads = new Map<string, Head>()
+  const decisions = new Map(options.cancelled)
   /** Of sessions that have steps to commit. */
   const ahead = new Map<string, Head>()
   const unsaved = createUnsaved()
   const refs = createSnapshotRefs(options.blobs)
-  /** Sessions whose head must be written although no step touched them: a new snapshot, or compaction. */
-  const touched = new Set<string>()
+  /** What must be written although no step touched it: heads with a new snapshot, and what is compacted. */
+  const touched = new Set<StateKey>()
   const steps = createBacklog(options.maxSteps)
   let { position } = options
   let holder: ContextHolder | null = null
@@ -119,6 +130,7 @@ export const createSessionTable = (options: TableOptions): SessionTable => {
 
   return {
     heads,
+    cancelled: decisions,
     unsaved,
     captures,
     newest: (session) => ahead.get(session) ?? heads.get(session),
@@ -149,26 +161,35 @@ export const createSessionTable = (options: TableOptions): SessionTable => {
       refs.set(session, undefined)
       touched.add(session)
     },
-    touch: (session) => void touched.add(session),
+    touch: (key) => void touched.add(key),
     get hasTouched() {
       return touched.size > 0
     },
     prepare(taken) {
       const changed = new Map<string, Head>()
-      for (const { head } of taken) {
+      const cancelled = new Map<number, Cancelled>()
+      for (const { head, cancelled: decision } of taken) {
+        if (decision !== undefined) cancelled.set(decision.offset, decision)
         if (head === null) continue
         changed.set(head.session, head)
         captures.due(head)
       }
-      for (const id of touched) {
-        const head = changed.get(id) ?? heads.get(id)
-        if (head !== undefined) changed.set(id, head)
+      for (const key of touched) {
+        if (typeof key === 'number') {
+          const decision = decisions.get(key)
+          if (decision !== undefined) cancelled.set(key, decision)
+          continue
+        }
+        const head = changed.get(key) ?? heads.get(key)
+        if (head !== undefined) changed.set(key, head)
       }
       touched.clear()
-      return [...changed.values()].map((head) => ({
+      for (const [offset, decision] of cancelled) decisions.set(offset, decision)
+      const named = [...changed.values()].map((head) => ({
         ...head,
         snapshot: needsNoSnapshot(head) ? null : (refs.get(head.session) ?? null),
       }))
+      return { heads: named, cancelled: [...cancelled.values()] }
     },
     committed(committed, count, to) {
       position = to

@@ -8,12 +8,11 @@
  * the records that say so (the head, the dead letter) commit together and are obeyed from then on.
  */
 import type { Stopped } from '../../topics/state.ts'
-import type { Generated } from '../../topics/tokens.ts'
 import { ContinuoError } from '../errors.ts'
 import type { Head } from '../state/head.ts'
 import { faultOfSums } from '../state/head-rules.ts'
-import { cursorAt, observe, spanFrom } from './spans.ts'
-import { causeOf, type Output, type SessionEvent, type Step } from './types.ts'
+import { cursorAt, endOfRequest, observe, spanFrom } from './spans.ts'
+import type { Output, SessionEvent, Step } from './types.ts'
 
 /** Stored state of a session is missing or cannot be used. No other session of the partition is affected. */
 export class SessionLost extends ContinuoError {
@@ -32,27 +31,6 @@ export const reasonOf = (session: string, why: string): string => {
   const sentence = `Session "${session}" was set aside: ${why.replace(/\.$/, '')}.`
   const room = MOST_REASON - WAY_BACK.length
   return (sentence.length > room ? `${sentence.slice(0, room - 1)}…` : sentence) + WAY_BACK
-}
-
-/** The last tokens event of a request whose session was set aside: readers of the tokens topic wait for one. */
-const unanswered = (head: Head, { record, event }: SessionEvent): Output[] => {
-  if (event.type !== 'generate') return []
-  const pulse = head.conductor.globalStep
-  const value: Generated = {
-    type: 'generated',
-    version: 1,
-    session: head.session,
-    requestId: event.requestId,
-    index: head.generation?.index ?? 0,
-    ids: [],
-    text: '',
-    logprobs: [],
-    fromPulse: pulse,
-    toPulse: pulse,
-    finish: 'stopped',
-    cause: causeOf(record, event.id ?? null),
-  }
-  return [{ to: 'tokens', value }]
 }
 
 /** The step that sets a session aside at this event. What the session read of the event before that is observed as always. */
@@ -82,7 +60,7 @@ export const setAside = (
   }
   const outputs: Output[] = [
     ...(observed === null ? [] : [observed.output]),
-    ...unanswered(before, event),
+    ...(event.event.type === 'generate' ? [endOfRequest(before, event, event.event.requestId, 'stopped')] : []),
     { to: 'deadletters', reason, stopped: { cause, token: head.cursor.token } },
   ]
   return { record: event.record, session: before.session, outputs, head, done: true }

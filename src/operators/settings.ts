@@ -1,14 +1,19 @@
 /** How a worker does its work, spelled once: a flag of `continuo run` each, and read where it counts. */
 
+import type { InputRules } from '../../topics/input.ts'
 import { PART_BYTES } from '../../topics/snapshots.ts'
 import type { BlockCacheOptions } from '../state/block-cache.ts'
 import { CAPTURE_BYTES } from './capture.ts'
 import type { InputFormat } from './validate.ts'
 
+/** How a worker does its work. `workerDefaults` has the values that must be given. */
 export interface WorkerSettings {
   /** The consumer group that owns the state. */
   readonly group: string
+  /** How input records are read: events as JSON, or plain text. */
   readonly format: InputFormat
+  /** How its records become events; default: by their keys, as events that are known in full. */
+  readonly input?: InputRules | undefined
   /** Time between the beginnings of two commits, ms. */
   readonly commitInterval: number
   /** Pulses after which a session's state is saved. */

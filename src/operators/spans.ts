@@ -1,5 +1,6 @@
 /** The parts of a head that belong to the record in hand: the place in it, and the observation in progress. */
 import type { Observation } from '../../topics/observations.ts'
+import type { Generated } from '../../topics/tokens.ts'
 import type { Head } from '../state/head.ts'
 import { causeOf, type Output, type SessionEvent } from './types.ts'
 
@@ -23,6 +24,31 @@ export const cursorAt = ({ record, event, hash }: SessionEvent) => ({
   chunk: event.id ?? null,
   hash,
 })
+
+/** The last tokens event of a request that ends before another token: readers of the topic wait for one with a `finish`. */
+export const endOfRequest = (
+  head: Head,
+  { record, event }: SessionEvent,
+  requestId: string,
+  finish: NonNullable<Generated['finish']>,
+): Output => {
+  const pulse = head.conductor.globalStep
+  const value: Generated = {
+    type: 'generated',
+    version: 1,
+    session: head.session,
+    requestId,
+    index: head.generation?.index ?? 0,
+    ids: [],
+    text: '',
+    logprobs: [],
+    fromPulse: pulse,
+    toPulse: pulse,
+    finish,
+    cause: causeOf(record, event.id ?? null),
+  }
+  return { to: 'tokens', value }
+}
 
 /** Tells what was read since the last `observed` event, and begins a new span. */
 export const observe = (

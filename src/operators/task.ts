@@ -18,37 +18,53 @@ import { createWatermark } from '../streams/watermark.ts'
 import { openBlobs } from './blobs.ts'
 import type { Commit } from './commit.ts'
 import type { ContextStore, Contexts } from './context-store.ts'
+import { homesOf } from './input.ts'
 import { createLiveSessions, type LiveSessions } from './live-sessions.ts'
 import { openState } from './partition-state.ts'
 import { pipeline } from './pipeline.ts'
+import { createRequests } from './requests.ts'
 import { restoreSession } from './restore.ts'
 import { createSessionTable } from './session-table.ts'
 import { type WorkerSettings, withDefaults } from './settings.ts'
 import { inTurns, type TurnWriter } from './turns.ts'
 
+/** What a task works on, and whom it tells. */
 export interface TaskOptions extends WorkerSettings {
+  /** The log that is read and written. */
   readonly log: EventLog
+  /** Names of its topics: `topicNames(log.prefix)`. */
   readonly names: TopicNames
+  /** The model that all sessions use. */
   readonly model: Model
+  /** Reads and writes text; null: events bring token ids alone. */
   readonly tokenizer: Tokenizer | null
   /** Where contexts are made and processed, for all tasks of the process. */
   readonly contexts: ContextStore
+  /** Called after each transaction. */
   readonly onCommit?: (commit: Commit) => void
+  /** Called when the task of a partition enters a state, with what ended it where something did. */
   readonly onState?: (partition: number, state: TaskState, error?: unknown) => void
   /** Called with the statistics of a memory that was just saved. */
   readonly onHealth?: (seen: MemoryReport) => void
+  /** Called when a context was rebuilt from snapshot and events, with the time that took, ms. */
   readonly onRestored?: (partition: number, session: string, ms: number) => void
+  /** Where to say what somebody should look at. */
   readonly warn: (message: string) => void
 }
 
+/** All the work of one input partition, as its worker shows it. */
 export interface Task {
+  /** Of the input. */
   readonly partition: number
+  /** Where it is in its life. */
   readonly state: TaskState
   /** Resolves when the task is over, with its last state and what ended it. */
   readonly over: Promise<{ readonly state: TaskState; readonly error?: unknown }>
   /** Records delivered and not finished, and when something last happened (performance.now()). */
   readonly load: { readonly records: number; readonly lastActivity: number }
+  /** The newest head of each session. */
   readonly sessions: ReadonlyMap<string, Head>
+  /** Contexts in use, in memory or spilled. */
   readonly liveContexts: number
   /** Memory of those contexts. */
   readonly liveBytes: number
@@ -101,31 +117,35 @@ export const startTask = (partition: number, given: TaskOptions): Task => {
 
   const run = async (writer: TurnWriter): Promise<void> => {
     life.to('restoring')
-    const state = await openState(writer, options, partition, options.compactFloor)
+    const state = await openState(writer, { ...options, input: options.input ?? {} }, partition, options.compactFloor)
     failpoint('restore.read')
-    const { heads, stateIndex, snapshotIndex, resealing } = state
+    const { heads, cancelled, stateIndex, snapshotIndex, resealing } = state
     const claimed = { log, names, model, partition, writer, partBytes: options.partBytes }
     const { blobs, cursor } = await openBlobs(claimed, state.cursor, heads)
-    const { offset: from, done, topicId, logId, history } = cursor
+    const { offset: from, done, topicId, logId, history, input } = cursor
     const watermark = createWatermark({ offset: from, done })
     const source = createSource(log, names.chunks, partition, from, watermark, stopping.signal, undefined, topicId)
     const table = createSessionTable({
       heads: heads.values(),
+      cancelled,
       position: watermark.position().offset,
       blobs,
       maxSteps: BACKLOG_STEPS,
       maxRequired: COPIED_BYTES,
     })
     committed = () => table.heads
-    const partitions = await log.partitions(names.chunks)
-    const validation = { format: options.format, vocabSize: model.vocabSize, readsText: tokenizer !== null }
+    // Of the state, whose number never changes: the input may have been given more a moment ago.
+    const homes = homesOf(input, await log.partitions(names.state))
+    const validation = { format: options.format, input, vocabSize: model.vocabSize, readsText: tokenizer !== null }
     const engine = { model, tokenizer, submit: contexts.submit, historyFrom: history ?? 0 }
+    const requests = createRequests()
     const { distrust, kept } = blobs ?? {}
     const restoring = {
       log,
       names,
       model,
       engine,
+      cancelled: table.cancelled,
       heads: table.heads,
       validate: validation,
       warn: options.warn,
@@ -136,7 +156,7 @@ export const startTask = (partition: number, given: TaskOptions): Task => {
     sessions = createLiveSessions({
       table,
       model,
-      engine,
+      engine: { ...engine, isCancelled: requests.isCancelled },
       blobs,
       snapshotEvery: options.snapshotEvery,
       snapshotRecords: options.snapshotRecords,
@@ -152,7 +172,7 @@ export const startTask = (partition: number, given: TaskOptions): Task => {
       warn: options.warn,
     })
     const { snapshotEvery, warn } = options
-    const inference = { table, sessions, model, partitions, snapshotEvery, stopping: stopping.signal, warn }
+    const inference = { table, requests, sessions, model, homes, snapshotEvery, stopping: stopping.signal, warn }
     load = () => watermark.load.records
     offset = () => watermark.position().offset
     if (stopping.signal.aborted) return
@@ -178,6 +198,7 @@ export const startTask = (partition: number, given: TaskOptions): Task => {
       validation,
       inference,
       format: options.format,
+      input,
       records: source.records,
       partBytes: options.partBytes,
       interval: options.commitInterval,

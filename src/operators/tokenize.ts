@@ -13,8 +13,10 @@ import { faultOfGrammar } from '../grammar/index.ts'
 import type { Tokenizer } from '../models/tokenizer/types.ts'
 import type { Head } from '../state/head.ts'
 import { faultOfFork, NOBODY, type Others } from './fork.ts'
+import { faultOfPlace } from './input.ts'
 import { idsOfToken, MOST_IDS } from './perspectives.ts'
-import type { Rejected, Tokenized, Valid } from './types.ts'
+import { ruled } from './text-requests.ts'
+import { type Cancel, isCancel, type Rejected, type Tokenized, type Valid } from './types.ts'
 
 const NONE = new Int32Array(0)
 
@@ -37,6 +39,7 @@ const idsOf = (
   const between = (ids: Int32Array): string => (empty && ids.length === 0 ? '' : tokenizer.begun)
   switch (event.type) {
     case 'open':
+    case 'cancel':
       return { ids: NONE, held }
     case 'text':
       return 'text' in event
@@ -50,7 +53,18 @@ const idsOf = (
       ids.set(event.tokens, flushed.length)
       return { ids, held: between(ids) }
     }
-    case 'generate':
+    case 'generate': {
+      if (!('bytes' in event)) {
+        const ids = tokenizer.flush(held)
+        return { ids, held: between(ids) }
+      }
+      const pushed = tokenizer.pushBytes(held, Buffer.from(event.bytes, 'base64'))
+      const rest = tokenizer.flush(pushed.held)
+      const ids = new Int32Array(pushed.ids.length + rest.length)
+      ids.set(pushed.ids)
+      ids.set(rest, pushed.ids.length)
+      return { ids, held: between(ids) }
+    }
     case 'archive':
     case 'retrieve':
     case 'adapt':
@@ -117,32 +131,52 @@ const faultOfBound = (event: Valid['event'], tokenizer: Tokenizer | null): strin
     : faultOfGrammar(event.grammar)
 }
 
+/** A `cancel` that ends no request. */
+export const idleCancel = ({ record, session, event }: Cancel): Rejected => ({
+  kind: 'rejected',
+  record,
+  session,
+  reason: `A "cancel" event names request "${event.requestId}" of session "${session}", and no such request was waiting or being generated before it: it was over already, was cancelled before, or has another id.`,
+})
+
 /**
  * `head` is the newest of the session, undefined for a session that has none yet. `others` has the sessions that it may be forked from;
  * without them there are none.
  */
 export const tokenizeEvent = (
-  { record, session, event, hash }: Valid,
+  valid: Valid,
   head: Head | undefined,
   given: Tokenizer | null,
   model: Bounded,
   others: Others = NOBODY,
 ): Tokenized | Rejected => {
+  // It has no turn in its session. One that ends a request does so with a step of that.
+  if (isCancel(valid)) return idleCancel(valid)
+  const { record, session, hash, rule } = valid
   const reject = (reason: string): Rejected => ({ kind: 'rejected', record, session, reason })
   const tokenizer = given ?? missing
   const { positions, outerMemory } = model
   const inUse = head === undefined ? 0 : head.conductor.globalStep - head.conductor.origin
+  const before = { held: head?.cursor.held ?? '', empty: inUse === 0 }
+  let event = ruled(valid, head?.unanswered ?? 0)
   let read: ReturnType<typeof idsOf>
   try {
-    read = idsOf(event, { held: head?.cursor.held ?? '', empty: inUse === 0 }, tokenizer)
+    read = idsOf(event, before, tokenizer)
+    // A rule asks to continue where there is something to continue.
+    if (event !== valid.event && inUse === 0 && read.ids.length === 0) {
+      event = valid.event
+      read = idsOf(event, before, tokenizer)
+    }
   } catch (error) {
     if (error instanceof ContinuoError && error.code === 'INVALID') return reject(error.message)
     throw error
   }
   const { ids, held } = read
-  const tokenized: Tokenized = { kind: 'tokenized', record, session, event, hash, ids, held }
+  const tokenized: Tokenized = { kind: 'tokenized', record, session, event, hash, ids, held, ...(rule && { rule }) }
   // An event inside which the head stands was accepted before its first token.
   if (head !== undefined && head.cursor.offset === record.offset && !head.cursor.complete) return tokenized
+  const misplaced = head === undefined && others.homes ? faultOfPlace(record, session, others.homes) : null
+  if (misplaced !== null) return reject(misplaced)
   if (head?.status === 'closed' && event.type !== 'open') {
     return reject(
       `Session "${session}" is closed; a "${event.type}" event arrived. Send "open" first: it begins a new context.`,
@@ -157,7 +191,7 @@ export const tokenizeEvent = (
   if (fault !== null) return reject(fault)
   if (event.type === 'open' && event.from !== undefined) {
     const parent = others.newest(event.from.session)
-    const unfit = faultOfFork({ record, session }, event.from.session, head, parent, others.partitions)
+    const unfit = faultOfFork({ record, session }, event.from.session, head, parent, others.homes?.home)
     return unfit === null ? { ...tokenized, held: parent!.cursor.held, parent: parent! } : reject(unfit)
   }
   if (head === undefined && event.type === 'adapt') {
@@ -176,7 +210,7 @@ export const tokenizeEvent = (
       `Session "${session}" has read nothing yet, so there is nothing to continue. Send text before "generate".`,
     )
   }
-  if (positions !== null && (event.type === 'text' || event.type === 'tokens')) {
+  if (positions !== null && (event.type === 'text' || event.type === 'tokens' || 'bytes' in event)) {
     // With the text it would leave held back, for which `generate`, `boundary` and `close` must find room.
     const needed = inUse + ids.length + tokenizer.flush(held).length
     if (needed > positions) {

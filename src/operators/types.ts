@@ -2,7 +2,7 @@
 import type { Chunk } from '../../topics/chunks.ts'
 import type { Cause } from '../../topics/common.ts'
 import type { Observation } from '../../topics/observations.ts'
-import type { Stopped } from '../../topics/state.ts'
+import type { Cancelled, Stopped } from '../../topics/state.ts'
 import type { Generated } from '../../topics/tokens.ts'
 import { giveBack } from '../bulk.ts'
 import type { ContinuoError } from '../errors.ts'
@@ -11,15 +11,35 @@ import type { Head } from '../state/head.ts'
 import type { BlobNames } from '../state/manifest.ts'
 import type { StoredRecord } from '../streams/log.ts'
 
+export type Generate = Extract<Chunk, { type: 'generate' }>
+
+/** An event, or a record of plain text that is read and continued as one. */
+export type InputEvent = Chunk | (Generate & { readonly bytes: string })
+
+/** What a rule asks of a record of plain text: this, when so many records of its session came since the last request. */
+export interface Rule {
+  readonly request: Generate
+  /** 1: at this record, whatever came before. */
+  readonly every: number
+  /** The head of the session counts the records. */
+  readonly counts: boolean
+}
+
 /** After validate: an event that means something by itself. */
 export interface Valid {
   readonly kind: 'valid'
   readonly record: StoredRecord
   readonly session: string
-  readonly event: Chunk
+  readonly event: InputEvent
+  readonly rule?: Rule
   /** sha256 of the record's value. */
   readonly hash: string
 }
+
+/** A `cancel` event. */
+export type Cancel = Valid & { readonly event: Extract<Valid['event'], { type: 'cancel' }> }
+
+export const isCancel = (event: Valid): event is Cancel => event.event.type === 'cancel'
 
 /** The part of an event that every operator after validate needs. */
 export type SessionEvent = Omit<Valid, 'kind'>
@@ -49,6 +69,7 @@ export interface SetAside {
   readonly token: number
 }
 
+/** A record that a step causes; `emit` gives it its topic. */
 export type Output =
   | { readonly to: 'tokens'; readonly value: Generated }
   | { readonly to: 'observations'; readonly value: Observation }
@@ -96,6 +117,8 @@ export interface Step {
   readonly done: boolean
   /** Its tokens belong to a request that asked for short records: somebody waits for them. */
   readonly awaited?: boolean
+  /** The request ended with this step because of a `cancel`, whose own record is finished with it. */
+  readonly cancelled?: Cancelled
   /** The session was set aside with this step, and this is why. */
   readonly failure?: ContinuoError
 }

@@ -1,11 +1,14 @@
 /** validate: bytes in, events out. Knows the schema and the vocabulary, nothing of sessions. */
 import { map, type OperatorFunction } from 'rxjs'
 import { z } from 'zod'
-import { CHUNK_SCHEMAS, CHUNK_TYPES, type Chunk } from '../../topics/chunks.ts'
-import { sessionId } from '../../topics/common.ts'
+import { CHUNK_SCHEMAS, CHUNK_TYPES, type Chunk, MOST_ID, TOLERANT_SCHEMAS } from '../../topics/chunks.ts'
+import type { InputRules } from '../../topics/input.ts'
 import { sha256 } from '../hash.ts'
 import type { StoredRecord } from '../streams/log.ts'
-import type { Rejected, Valid } from './types.ts'
+import { type CloudData, cloudDataOf } from './cloud-events.ts'
+import { sessionOf } from './input.ts'
+import { requestOf, ruleOf } from './text-requests.ts'
+import type { InputEvent, Rejected, Valid } from './types.ts'
 
 /** `json`: events of `topics/chunks.ts`. `text`: any topic of plain text; every value is text to read, whatever its bytes. */
 export type InputFormat = 'json' | 'text'
@@ -15,11 +18,11 @@ export interface ValidateOptions {
   readonly vocabSize: number
   /** Whether the model has a tokenizer; without one it reads `tokens` only. */
   readonly readsText: boolean
+  /** Default: the session is the key, fields are known, and no record asks by a rule. */
+  readonly input?: InputRules | undefined
 }
 
 const strict = new TextDecoder('utf-8', { fatal: true })
-/** A byte order mark belongs to the id. */
-const strictKey = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
 /** Headers pass through to every output, which must stay below a topic's limit. */
 const MAX_HEADER_BYTES = 65_536
 const EMPTY = new Uint8Array(0)
@@ -37,7 +40,7 @@ const show = (value: unknown): string => {
 const fieldsOf = (schema: z.ZodType): string =>
   schema instanceof z.ZodObject ? Object.keys(schema.shape).join(', ') : 'type, id, text or bytes'
 
-const parseEvent = (value: Uint8Array): Chunk | string => {
+const parseEvent = (value: Uint8Array, tolerant: boolean): Chunk | string => {
   let json: unknown
   try {
     json = JSON.parse(strict.decode(value))
@@ -45,18 +48,18 @@ const parseEvent = (value: Uint8Array): Chunk | string => {
     const why = error instanceof Error ? error.message : String(error)
     return `Expected a JSON event, got ${value.length} bytes that are not JSON (${why}). Send events as JSON, or read plain text with --input-format text.`
   }
-  return eventOf(json)
+  return eventOf(json, tolerant)
 }
 
-/** Returns the event with its defaults, or the sentence that says what is wrong with it. */
-export const eventOf = (json: unknown): Chunk | string => {
+/** Returns the event with its defaults, or the sentence that says what is wrong with it. `tolerant`: without the fields that nobody knows. */
+export const eventOf = (json: unknown, tolerant = false): Chunk | string => {
   if (typeof json !== 'object' || json === null || Array.isArray(json)) {
     return `Expected a JSON object with a "type", got ${show(json)}.`
   }
   const type = (json as { type?: unknown }).type
   const known = CHUNK_TYPES.find((each) => each === type)
   if (known === undefined) return `Expected an event type of ${CHUNK_TYPES.join(', ')}; got ${show(type)}.`
-  const schema = CHUNK_SCHEMAS[known]
+  const schema = (tolerant ? TOLERANT_SCHEMAS : CHUNK_SCHEMAS)[known]
   const parsed = schema.safeParse(json)
   if (parsed.success) return parsed.data
   const issue = parsed.error.issues[0]!
@@ -65,8 +68,48 @@ export const eventOf = (json: unknown): Chunk | string => {
     field === ''
       ? ''
       : `, got ${show(issue.path.reduce<unknown>((at, key) => (at as Record<PropertyKey, unknown> | undefined)?.[key], json))}`
-  return `A "${known}" event has the fields ${fieldsOf(schema)}. ${field === '' ? 'The event' : `Field "${field}"`}: ${issue.message}${got}.`
+  return `A "${known}" event has the fields ${fieldsOf(CHUNK_SCHEMAS[known])}. ${field === '' ? 'The event' : `Field "${field}"`}: ${issue.message}${got}.`
 }
+
+const base64 = (bytes: Uint8Array): string =>
+  Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length).toString('base64')
+
+/** The text of a record of plain text, as an event; with the request that its header makes. */
+const readText = (record: StoredRecord, { input }: ValidateOptions): InputEvent | string => {
+  const cloud = input?.cloudEvents ? cloudDataOf(record, 'text') : null
+  if (typeof cloud === 'string') return cloud
+  let bytes = record.value ?? EMPTY
+  if (cloud !== null) {
+    if ('bytes' in cloud) bytes = cloud.bytes
+    else if (typeof cloud.json === 'string') bytes = Buffer.from(cloud.json)
+    else return `Expected text in the CloudEvent (a string, or data_base64), got ${show(cloud.json)}.`
+  }
+  const id = cloudId(cloud)
+  const asked = requestOf(record, input?.generate)
+  if (typeof asked === 'string') return asked
+  return { ...(asked ?? { type: 'text' }), ...(id !== undefined && { id }), bytes: base64(bytes) }
+}
+
+/** The id of a CloudEvent as that of the event in it, where it is one. */
+const cloudId = (cloud: CloudData | null): string | undefined =>
+  cloud !== null && cloud.id.length <= MOST_ID ? cloud.id : undefined
+
+const readJson = (record: StoredRecord, { input }: ValidateOptions): InputEvent | string => {
+  const tolerant = input?.unknownFields === 'ignore'
+  const cloud = input?.cloudEvents ? cloudDataOf(record, 'json') : null
+  if (typeof cloud === 'string') return cloud
+  const parsed =
+    cloud !== null && 'json' in cloud
+      ? eventOf(cloud.json, tolerant)
+      : parseEvent(cloud?.bytes ?? record.value ?? EMPTY, tolerant)
+  const id = cloudId(cloud)
+  return typeof parsed === 'string' || id === undefined ? parsed : { id, ...parsed }
+}
+
+const read = (record: StoredRecord, options: ValidateOptions): InputEvent | string =>
+  options.format === 'text' ? readText(record, options) : readJson(record, options)
+
+const readsTextOf = (event: InputEvent): boolean => event.type === 'text' || 'bytes' in event
 
 export const validateRecord = (record: StoredRecord, options: ValidateOptions): Valid | Rejected => {
   const reject = (session: string | null, reason: string): Rejected => ({ kind: 'rejected', record, session, reason })
@@ -78,24 +121,9 @@ export const validateRecord = (record: StoredRecord, options: ValidateOptions): 
       `The record batch at offsets ${record.offset} to ${next - 1} cannot be decoded: ${reason}. Its bytes are here as the log has them; let its producer send the events again.`,
     )
   }
-  if (record.key === null || record.key.length === 0) {
-    return reject(
-      null,
-      'Expected the session id as the record key, got no key. Send each event with its session as the key.',
-    )
-  }
-  let session: string
-  try {
-    session = strictKey.decode(record.key)
-  } catch {
-    return reject(
-      null,
-      `Expected a session id in UTF-8 as the record key, got bytes ${Buffer.from(record.key).toString('hex').slice(0, 64)}.`,
-    )
-  }
-  if (!sessionId.safeParse(session).success) {
-    return reject(null, `A session id has 1 to 512 characters, this one has ${session.length}.`)
-  }
+  const named = sessionOf(record, options.input)
+  if ('fault' in named) return reject(null, named.fault)
+  const { session } = named
   const headerBytes = record.headers.reduce((sum, [name, content]) => sum + Buffer.byteLength(name) + content.length, 0)
   if (headerBytes > MAX_HEADER_BYTES) {
     return reject(
@@ -103,16 +131,9 @@ export const validateRecord = (record: StoredRecord, options: ValidateOptions): 
       `The headers of an event pass through to all it causes and may take ${MAX_HEADER_BYTES} bytes; these take ${headerBytes}. Send large data as events.`,
     )
   }
-  const value = record.value ?? EMPTY
-  let event: Chunk
-  if (options.format === 'text') {
-    event = { type: 'text', bytes: Buffer.from(value.buffer, value.byteOffset, value.length).toString('base64') }
-  } else {
-    const parsed = parseEvent(value)
-    if (typeof parsed === 'string') return reject(session, parsed)
-    event = parsed
-  }
-  if (event.type === 'text' && !options.readsText) {
+  const event = read(record, options)
+  if (typeof event === 'string') return reject(session, event)
+  if (readsTextOf(event) && !options.readsText) {
     return reject(session, 'This model has no tokenizer and reads token ids only. Send a "tokens" event.')
   }
   if (event.type === 'tokens') {
@@ -124,8 +145,13 @@ export const validateRecord = (record: StoredRecord, options: ValidateOptions): 
       )
     }
   }
-  if (event.type === 'generate') {
-    const [biased, stops] = [Object.keys(event.logitBias).map(Number), event.stopTokens]
+  const rule =
+    options.format === 'text' && 'bytes' in event
+      ? ruleOf(record, Buffer.from(event.bytes, 'base64'), options.input?.generate)
+      : undefined
+  const request = event.type === 'generate' ? event : rule?.request
+  if (request !== undefined) {
+    const [biased, stops] = [Object.keys(request.logitBias).map(Number), request.stopTokens]
     const wrong = [...biased, ...stops].find((id) => id >= options.vocabSize)
     if (wrong !== undefined) {
       const field = biased.includes(wrong) ? 'logitBias' : 'stopTokens'
@@ -135,7 +161,7 @@ export const validateRecord = (record: StoredRecord, options: ValidateOptions): 
       )
     }
   }
-  return { kind: 'valid', record, session, event, hash: sha256(value) }
+  return { kind: 'valid', record, session, event, hash: sha256(record.value ?? EMPTY), ...(rule && { rule }) }
 }
 
 export const validate = (options: ValidateOptions): OperatorFunction<StoredRecord, Valid | Rejected> =>

@@ -2,14 +2,14 @@
 import type { StoredRecord } from '../streams/log.ts'
 import { textOf } from '../text.ts'
 import { deadLetterContent, encodeOutput } from './emit.ts'
+import { sessionText } from './input.ts'
 import type { Output, SetAside, Step } from './types.ts'
 import type { Scene, Subject } from './verify-scene.ts'
-import { keyText } from './verify-stored.ts'
 
 const NOTHING = new Uint8Array(0)
 
-export const missingHead = ({ options, partition, found }: Scene, record: StoredRecord): void => {
-  const session = keyText(record)
+export const missingHead = ({ options, partition, validation, found }: Scene, record: StoredRecord): void => {
+  const session = sessionText(record, validation.input)
   found({
     kind: 'head',
     session,
@@ -19,12 +19,12 @@ export const missingHead = ({ options, partition, found }: Scene, record: Stored
 }
 
 export const compareDeadLetter = (
-  { options, deadLetters, isDone, found }: Scene,
+  { options, deadLetters, validation, isDone, found }: Scene,
   record: StoredRecord,
   { reason, stopped }: { readonly reason: string; readonly stopped?: SetAside },
 ): void => {
   if (!isDone(record.offset)) return
-  const session = keyText(record) || null
+  const session = sessionText(record, validation.input) || null
   const where = `${options.names.chunks}, offset ${record.offset}`
   const letter = deadLetters.get(record.offset)
   const recomputed = stopped === undefined ? null : `${stopped.cause}/${stopped.token}`

@@ -8,15 +8,22 @@ import type { EventLog, StoredRecord } from '../streams/log.ts'
 import type { Inference, SessionState } from './advance.ts'
 import type { ForkEvent } from './ancestors.ts'
 import type { Contexts } from './context-store.ts'
+import type { Homes } from './input.ts'
 import type { InputFormat, ValidateOptions } from './validate.ts'
 import type { Hashed, StoredSnapshot } from './verify-snapshots.ts'
 import type { At, DeadLetter, Finding, Found, StoredState } from './verify-stored.ts'
 
+/** What is verified, and by which model. */
 export interface VerifyOptions {
+  /** A log at rest: no worker may run. */
   readonly log: EventLog
+  /** Names of its topics: `topicNames(log.prefix)`. */
   readonly names: TopicNames
+  /** The model that wrote the log. */
   readonly model: Model
+  /** Its tokenizer; null where it reads token ids alone. */
   readonly tokenizer: Tokenizer | null
+  /** As the worker read the input. */
   readonly format: InputFormat
   /** Only this session. */
   readonly session?: string
@@ -32,16 +39,23 @@ export interface VerifyOptions {
   }) => void
 }
 
+/** What was recomputed, and what differs. */
 export interface Verification {
+  /** Sessions that were recomputed. */
   readonly sessions: number
   /** Sessions whose beginning is not in the log, and the pulse from which they were recomputed. */
   readonly partial: readonly { readonly session: string; readonly fromPulse: number }[]
+  /** Input records that were read. */
   readonly events: number
+  /** Generated tokens that were compared. */
   readonly tokensCompared: number
+  /** Heads that were compared. */
   readonly headsCompared: number
+  /** Snapshots that were compared. */
   readonly snapshotsCompared: number
   /** Blobs that were read and are right. */
   readonly blobsRead: number
+  /** What differs; empty: everything agrees. */
   readonly findings: readonly Finding[]
 }
 
@@ -85,12 +99,14 @@ export interface Scene {
   /** Where contexts are made. */
   readonly model: ModelInfo & Contexts
   readonly partition: number
-  /** Partitions of the input. */
-  readonly partitions: number
+  /** Where sessions belong. */
+  readonly homes: Homes
   readonly engine: Inference
   readonly validation: ValidateOptions
   readonly stored: StoredState
   readonly deadLetters: ReadonlyMap<number, DeadLetter>
+  /** Of requests that were cancelled, by their offset, the index at which the tokens topic says that they ended. */
+  readonly told: Map<number, number>
   /** Forks that the input asks for. */
   readonly forks: readonly ForkEvent[]
   readonly begin: number

@@ -1,19 +1,24 @@
 /** Reads everything that the log holds of one partition, for `verify` to compare with. */
-
+import { isDeepStrictEqual } from 'node:util'
 import { DEAD_LETTER_HEADERS } from '../../topics/deadletters.ts'
 import type { TopicNames } from '../../topics/index.ts'
 import { messageOf } from '../errors.ts'
-import { faultOfHead, type Head, type PartitionCursor, unseal } from '../state/head.ts'
+import { type Cancelled, faultOfHead, type Head, type PartitionCursor, unseal } from '../state/head.ts'
 import type { EventLog, StoredRecord } from '../streams/log.ts'
 import { textOf } from '../text.ts'
 import { isGenesisCursor } from './partition-state.ts'
 
+/** One difference between the log and its recomputation. */
 export interface Finding {
+  /** What differs. */
   readonly kind: 'token' | 'observation' | 'head' | 'snapshot' | 'blob' | 'deadletter' | 'input'
+  /** null: it is the partition's. */
   readonly session: string | null
+  /** Of the input. */
   readonly partition: number
   /** Topic and offset, or what else says where. */
   readonly where: string
+  /** What was expected and what is there. */
   readonly message: string
 }
 export type Found = (finding: Omit<Finding, 'partition'>) => void
@@ -39,6 +44,10 @@ export interface StoredState {
   readonly cursor: PartitionCursor | null
   /** Every head that is still there, oldest first. */
   readonly heads: ReadonlyMap<string, readonly At<Head>[]>
+  /** Cancels that took effect, by the offset of the request. */
+  readonly cancelled: ReadonlyMap<number, At<Cancelled>>
+  /** The same by the offset of the `cancel`. */
+  readonly cancels: ReadonlyMap<number, readonly At<Cancelled>[]>
 }
 
 export const readState = async (
@@ -49,6 +58,7 @@ export const readState = async (
 ): Promise<StoredState> => {
   let cursor: PartitionCursor | null = null
   const heads = new Map<string, At<Head>[]>()
+  const cancelled = new Map<number, At<Cancelled>>()
   const place = { topic: names.state, partition, keys: log.sealKeys }
   for await (const record of all(log, names.state, partition)) {
     const where = `${names.state}, partition ${partition}, offset ${record.offset}`
@@ -58,7 +68,15 @@ export const readState = async (
       if (fault !== null)
         found({ kind: 'head', session: keyText(record), where, message: `The head cannot be used: ${fault}.` })
       if (state.type === 'cursor') cursor = cursor !== null && isGenesisCursor(record) ? cursor : state
-      else {
+      else if (state.type === 'cancelled') {
+        const other = cancelled.get(state.offset)
+        // Compaction writes a record again as it was.
+        if (other !== undefined && !isDeepStrictEqual(other.what, state)) {
+          const message = `The record says of the request at offset ${state.offset} that it was cancelled after ${state.index} tokens; the one at ${other.where} says something else.`
+          found({ kind: 'head', session: state.session, where, message })
+        }
+        cancelled.set(state.offset, { what: state, where })
+      } else {
         const list = heads.get(state.session) ?? []
         list.push({ what: state, where })
         heads.set(state.session, list)
@@ -67,7 +85,8 @@ export const readState = async (
       found({ kind: 'head', session: keyText(record) || null, where, message: messageOf(error) })
     }
   }
-  return { cursor, heads }
+  const cancels = Map.groupBy(cancelled.values(), ({ what }) => what.cause.offset)
+  return { cursor, heads, cancelled, cancels }
 }
 
 /** Content of the dead letters of one event, and their reason. */

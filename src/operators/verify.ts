@@ -16,10 +16,12 @@ import { advance, blank, type SessionState } from './advance.ts'
 import { forkEvents, withAncestors } from './ancestors.ts'
 import { type ContextStore, createContextStore } from './context-store.ts'
 import { parentOf, sessionFor } from './fork.ts'
+import { homesOf, sessionText } from './input.ts'
 import { setAside } from './set-aside.ts'
 import { tokenizeEvent } from './tokenize.ts'
-import type { Step, Tokenized } from './types.ts'
+import { isCancel, type Step, type Tokenized } from './types.ts'
 import { validateRecord } from './validate.ts'
+import { cancelledIn, noteCancelled, strayCancels, verifyCancel, verifyRequest } from './verify-cancelled.ts'
 import { compareDeadLetter, compareOutput, conclude, missingHead } from './verify-compare.ts'
 import {
   noTotals,
@@ -72,8 +74,11 @@ const createSubjects = async (
     if (list !== undefined && !subjects.has(id)) subjects.set(id, await createSubject(silenced(scene), list, true))
   }
   for (const topic of ['tokens', 'observations'] as const) {
-    for await (const record of all(options.log, options.names[topic], partition))
-      subjects.get(keyText(record))?.outputs[topic].push(record)
+    for await (const record of all(options.log, options.names[topic], partition)) {
+      const subject = subjects.get(keyText(record))
+      subject?.outputs[topic].push(record)
+      if (subject !== undefined && topic === 'tokens') noteCancelled(scene, record)
+    }
   }
   return subjects
 }
@@ -87,7 +92,9 @@ const verifyRecord = async (
 ): Promise<void> => {
   const { engine } = scene
   const valid = validateRecord(record, scene.validation)
-  if (valid.kind === 'rejected' || record.offset < subject.begins) return
+  if (valid.kind === 'rejected') return
+  if (isCancel(valid)) verifyCancel(scene, valid)
+  if (isCancel(valid) || record.offset < subject.begins) return
   const { cursor } = subject.session?.head ?? {}
   if (cursor !== undefined && (record.offset < cursor.offset || (record.offset === cursor.offset && cursor.complete)))
     return
@@ -96,7 +103,7 @@ const verifyRecord = async (
     await beginWithoutParent(scene, subject, record)
     return
   }
-  const others = { newest: (id: string) => subjects.get(id)?.session?.head, partitions: scene.partitions }
+  const others = { newest: (id: string) => subjects.get(id)?.session?.head, homes: scene.homes }
   const out = tokenizeEvent(valid, subject.session?.head, engine.tokenizer, scene.model, others)
   if (out.kind === 'rejected') compareDeadLetter(scene, record, out)
   else if (isOfLostLife(subject, record)) skipTo(subject, subject.target.born, scene)
@@ -109,7 +116,7 @@ const verifyRefused = (scene: Scene, record: StoredRecord, subjects: ReadonlyMap
   const valid = validateRecord(record, scene.validation)
   const parent = valid.kind === 'valid' ? subjects.get(parentOf(valid) ?? '') : undefined
   if (valid.kind === 'rejected' || parent === undefined || isGone(parent, record)) return
-  const others = { newest: (id: string) => subjects.get(id)?.session?.head, partitions: scene.partitions }
+  const others = { newest: (id: string) => subjects.get(id)?.session?.head, homes: scene.homes }
   const out = tokenizeEvent(valid, undefined, scene.engine.tokenizer, scene.model, others)
   if (out.kind === 'rejected') compareDeadLetter(scene, record, out)
   else if (scene.isDone(record.offset)) missingHead(scene, record)
@@ -131,7 +138,7 @@ const verifySessions = async (scene: Scene, ids: readonly string[]): Promise<voi
       if (subject.target.born < begin) await beginAtSnapshot(subject, subject.isSilent ? quiet : scene)
     for await (const batch of log.read(names.chunks, partition, begin, { until: end, undecodable: true })) {
       for (const record of batch.records) {
-        const id = keyText(record)
+        const id = sessionText(record, scene.validation.input)
         const subject = subjects.get(id)
         const fork = forkAt.get(record.offset)
         const parent = fork && subjects.get(fork.parent)
@@ -199,7 +206,9 @@ const recompute = async (
   )
   subject.session = session
   const { target } = subject
+  const ends = verifyRequest(scene, work)
   for await (const step of steps(scene, session, work, fresh)) {
+    ends(step)
     for (const output of step.outputs) {
       if (output.to === 'deadletters') compareDeadLetter(scene, step.record, output)
       else compareOutput(scene, subject, output, step)
@@ -246,18 +255,21 @@ const recomputeOrGiveUp = async (
 const verifyStatic = async (scene: Scene): Promise<void> => {
   const { options, partition, stored, begin, end, isDone, found } = scene
   const { log, names } = options
+  const cancels = strayCancels(scene)
   for await (const batch of log.read(names.chunks, partition, begin, { until: end, undecodable: true })) {
     for (const record of batch.records) {
       const valid = validateRecord(record, scene.validation)
+      cancels.met(record, valid)
       if (valid.kind === 'rejected') compareDeadLetter(scene, record, valid)
       else if (!stored.heads.has(valid.session) && !stored.heads.has(parentOf(valid) ?? '')) {
-        const others = { newest: () => undefined, partitions: scene.partitions }
+        const others = { newest: () => undefined, homes: scene.homes }
         const out = tokenizeEvent(valid, undefined, scene.engine.tokenizer, scene.model, others)
         if (out.kind === 'rejected') compareDeadLetter(scene, record, out)
         else if (isDone(record.offset)) missingHead(scene, record)
       }
     }
   }
+  cancels.conclude()
   for (const topic of ['tokens', 'observations'] as const) {
     for await (const record of all(log, names[topic], partition)) {
       const session = keyText(record)
@@ -283,16 +295,25 @@ const verifyPartition = async (
   const stored = await readState(log, names, partition, found)
   const { cursor } = stored
   const { begin, end } = await log.bounds(names.chunks, partition)
-  const validation = { format, vocabSize: model.vocabSize, readsText: tokenizer !== null }
+  const input = cursor?.input
+  const validation = { format, input, vocabSize: model.vocabSize, readsText: tokenizer !== null }
+  const told = new Map<number, number>()
   const scene: Scene = {
     options,
     partition,
-    partitions,
+    homes: homesOf(input, partitions),
     model: { ...model, createContext: contexts.createContext, forkContext: contexts.forkContext },
-    engine: { model, tokenizer, submit: contexts.submit, historyFrom: historyFrom(cursor) },
+    engine: {
+      model,
+      tokenizer,
+      submit: contexts.submit,
+      historyFrom: historyFrom(cursor),
+      isCancelled: cancelledIn(stored, told),
+    },
     validation,
     stored,
     deadLetters: await readDeadLetters(log, names, partition),
+    told,
     forks: await forkEvents(log, names.chunks, partition, [begin, end], validation),
     begin,
     end,
@@ -327,7 +348,7 @@ export const verifyLog = async (options: VerifyOptions): Promise<Verification> =
   try {
     for (let partition = 0; partition < Math.min(now, before); partition += 1) {
       try {
-        await verifyPartition(options, contexts, [partition, now], totals)
+        await verifyPartition(options, contexts, [partition, before], totals)
       } catch (error) {
         if (codeOf(error) !== 'REFUSED' && codeOf(error) !== 'POSITION') throw error
         totals.findings.push({

@@ -8,8 +8,10 @@ import type { TaskState } from '../streams/lifecycle.ts'
 import type { Assignment } from '../streams/log.ts'
 import { checkCount, type Service, startCensus } from './census.ts'
 import { type ContextStoreOptions, type ContextStoreStats, createContextStore } from './context-store.ts'
+import { faultOfRules } from './input.ts'
 import { startTask, type Task, type TaskOptions } from './task.ts'
 
+/** What a worker works on, and whom it tells. */
 export interface WorkerOptions extends Omit<TaskOptions, 'contexts'> {
   /**
    * How long a fenced partition waits for a new assignment, ms (default 20,000; more than the session time-out). When the group
@@ -20,6 +22,7 @@ export interface WorkerOptions extends Omit<TaskOptions, 'contexts'> {
   readonly retryPause?: number
   /** Time between two looks at the number of partitions of the input and at the members that serve them, ms. Default 5,000. */
   readonly censusInterval?: number
+  /** Called for each adaptation that did something. */
   readonly onAdapted?: ContextStoreOptions['onAdapted']
   /** Called when the partitions of this worker change, or the way the input is served. */
   readonly onStanding?: (standing: Standing) => void
@@ -36,9 +39,11 @@ export interface Standing {
   readonly service: Service | null
 }
 
+/** A worker that runs. */
 export interface Worker {
   /** The partitions that the group gave to this worker. */
   readonly assigned: readonly number[]
+  /** The task of each partition that runs here. */
   readonly tasks: ReadonlyMap<number, Task>
   /** Statistics over the contexts of all tasks. */
   readonly contexts: ContextStoreStats
@@ -46,6 +51,7 @@ export interface Worker {
   readonly refused: ReadonlyMap<number, unknown>
   /** Why the task of a partition was lost last, until another one commits. */
   readonly troubles: ReadonlyMap<number, unknown>
+  /** Its partitions, and how the others are served. */
   readonly standing: Standing
   /** Why the worker as a whole cannot go on: the input has another number of partitions. It drains and is to be stopped. */
   readonly halted: ContinuoError | null
@@ -62,9 +68,15 @@ const CENSUS_INTERVAL = 5000
 /** How often the pause before a lost task is claimed again doubles. */
 const doublings = 6
 
+/**
+ * Joins the group and runs until `stop`. Rejects with INVALID where topics are missing, REFUSED where the numbers of their partitions differ,
+ * UNAVAILABLE or DENIED where the log cannot be used.
+ */
 export const startWorker = async (options: WorkerOptions): Promise<Worker> => {
   const { log, group, names, maxResidentBytes, maxSpillBytes, spillDir, blocks, onAdapted } = options
   const partitions = await checkCount(log, names)
+  const fault = faultOfRules(options.input ?? {}, partitions)
+  if (fault !== null) throw new ContinuoError('INVALID', fault)
   const contexts = createContextStore(options.model, {
     warn: options.warn,
     maxBytes: maxResidentBytes,

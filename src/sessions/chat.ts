@@ -3,9 +3,11 @@ import type { Chat } from '../models/chat/index.ts'
 import type { SessionManager } from './manager.ts'
 import type { GenerateOptions, Generation, SessionHandle } from './types.ts'
 
+/** One turn of a conversation. */
 export interface Turn {
   /** The answer, without the text that ended it where that belongs to the form of the conversation. */
   readonly text: string
+  /** The answer as it was generated: ids, logarithms, why it ended. */
   readonly generation: Generation
   /** Tokens that were fed before the answer. */
   readonly fed: number

@@ -157,11 +157,13 @@ export class SessionManager {
       const request = { seed: entry.seed, ...sampling, type: 'generate', requestId: CALLS }
       const event = parsed(generateSchema, request, 'The options of generate')
       const perspectives: Pick<Perspectives, 'draws' | 'experts'> = { draws: [], experts: [] }
-      const out = { ids: [] as number[], text: '', logprobs: [] as number[], finish: 'aborted' as Generation['finish'] }
+      const top: NonNullable<Generated['topLogprobs']> = []
+      const out = { ids: [] as number[], text: '', logprobs: [] as number[], finish: 'length' as Generation['finish'] }
       await this.#advance(entry, event, utf8.encode(JSON.stringify(event)), {
         tokens(run) {
           out.ids.push(...run.ids)
           out.logprobs.push(...run.logprobs)
+          top.push(...(run.topLogprobs ?? []))
           out.text += run.text
           out.finish = run.finish ?? out.finish
           onTokens?.(run)
@@ -172,9 +174,10 @@ export class SessionManager {
             perspectives.experts.push(...expertsOf(result, shape!))
           },
         }),
-        goesOn: () => signal?.aborted !== true,
+        isCancelled: () => signal?.aborted === true,
       })
-      return { ...out, ...(noted && { perspectives }), head: entry.head }
+      const likeliest = event.topLogprobs > 0 ? { topLogprobs: top } : {}
+      return { ...out, ...likeliest, ...(noted && { perspectives }), head: entry.head }
     })
   }
 
@@ -476,7 +479,8 @@ export class SessionManager {
       readonly tokens?: (run: Generated) => void
       /** Asks what draws find. */
       readonly drawn?: (result: WorkResult) => void
-      readonly goesOn?: () => boolean
+      /** Asked before each run of a request. */
+      readonly isCancelled?: () => boolean
     },
   ): Promise<void> {
     const { handle, context } = entry
@@ -501,6 +505,7 @@ export class SessionManager {
     const engine = {
       model: this.#model,
       tokenizer: this.#tokenizer,
+      isCancelled: observed.isCancelled ?? (() => false),
       async submit(item: WorkItem) {
         const asks = observed.drawn !== undefined && item.generate !== undefined
         const result = await probed(asks ? { ...item, perspectives: true } : item)
@@ -519,7 +524,6 @@ export class SessionManager {
           if (output.to === 'observations') observed.observation?.(output.value)
           if (output.to === 'deadletters') invalid(output.reason)
         }
-        if (observed.goesOn?.() === false) break
       }
     } catch (error) {
       throw named(error, id)

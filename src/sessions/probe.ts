@@ -12,14 +12,19 @@ import { activeLevels, type ConductorState, type Phase } from '../state/conducto
 export interface StateReading {
   /** As safetensors names it; floats narrower than f32 come as their bits. */
   readonly dtype: string
+  /** Axes, outermost first. */
   readonly shape: readonly number[]
+  /** Its numbers, a copy; floats narrower than f32 as their bits. */
   readonly data: Float32Array | Uint16Array | Uint8Array | Int8Array | Int32Array | BigInt64Array
 }
 
+/** What a probe sees: a session just before its state moves. */
 export interface Probe {
+  /** Its id. */
   readonly session: string
   /** Tokens fed before: the pulse of the token that comes next. */
   readonly pulse: number
+  /** The phase that the session is in. */
   readonly phase: Phase
   /** The memory levels that fire with that token, as indices into `model.levels`. */
   readonly activeLevels: readonly number[]

@@ -9,6 +9,7 @@ import type { TensorHealth } from '../state/health.ts'
 import type { MemoryStats } from '../state/memory-stats.ts'
 import type { OnProbe } from './probe.ts'
 
+/** Bounds, tokenizer and probes of a SessionManager. */
 export interface SessionManagerOptions {
   /** Memory of all contexts together, bytes; those not in use go to files beyond it. Default: no bound. */
   readonly maxResidentBytes?: number
@@ -34,6 +35,7 @@ export interface SessionManagerOptions {
   readonly warn?: (message: string) => void
 }
 
+/** How a session begins. */
 export interface SessionOptions {
   /**
    * `stream` (the default) goes on until it is closed. `test` is a bounded stretch, ended by `assess`. What a token does is the
@@ -48,7 +50,9 @@ export interface SessionOptions {
 
 /** A session as its manager shows it; always as it stands now. */
 export interface SessionHandle {
+  /** The name that the program gave it. */
   readonly id: string
+  /** `assessed`: a test that ended. Neither it nor a closed session takes tokens. */
   readonly status: 'open' | 'assessed' | 'closed'
   /** Conductor, cursor, chain and sums. */
   readonly head: Head
@@ -60,6 +64,7 @@ export interface SessionHandle {
   readonly bytes: number
 }
 
+/** What came of tokens that were fed. */
 export interface Processed {
   /** −ln p(token) of each token fed, in nats; NaN for the first of a context, which nothing predicts. */
   readonly nats: Float32Array
@@ -73,7 +78,9 @@ export interface Processed {
 
 /** What the session's memory outside did when it was asked to. */
 export interface Remembered {
+  /** In the order in which they happened. */
   readonly events: readonly MemoryEvent[]
+  /** After it. */
   readonly head: Head
 }
 
@@ -90,35 +97,48 @@ export type GenerateOptions = Omit<z.input<typeof generate>, 'type' | 'id' | 're
   /** Of a model that draws from several perspectives: tell what each draw found. Default false. */
   readonly perspectives?: boolean
   /** Each run of at most 16 tokens as soon as it was fed; `text` is the characters that became whole with it. */
-  readonly onTokens?: (run: Pick<Generated, 'index' | 'ids' | 'text' | 'logprobs' | 'finish'>) => void
-  /** Ends the generation after the run in hand. */
+  readonly onTokens?: (run: Pick<Generated, 'index' | 'ids' | 'text' | 'logprobs' | 'topLogprobs' | 'finish'>) => void
+  /** Ends the generation after the run in hand, as a `cancel` event does: `finish` is `cancelled`. */
   readonly signal?: AbortSignal
 }
 
+/** What was generated. */
 export interface Generation {
+  /** Tokens, in order. */
   readonly ids: readonly number[]
   /** Whole characters; empty without a tokenizer. */
   readonly text: string
   /** ln p of each id at temperature 1 and without cuts. */
   readonly logprobs: readonly number[]
-  readonly finish: NonNullable<Generated['finish']> | 'aborted'
+  /** The likeliest tokens in the place of each, where `topLogprobs` asked. */
+  readonly topLogprobs?: NonNullable<Generated['topLogprobs']>
+  /** Why it ended, as in the tokens topic; `cancelled`: its signal fired. */
+  readonly finish: NonNullable<Generated['finish']>
   /** Of each token, where it was asked for: what its draw found, and the experts that it went to, [token][layer with experts][rank]. */
   readonly perspectives?: Readonly<Pick<Perspectives, 'draws' | 'experts'>>
+  /** After the last token. */
   readonly head: Head
 }
 
+/** The end of a test: counts, surprisal and the state of the memory. */
 export interface Assessment {
+  /** Its id. */
   readonly session: string
+  /** The phase that the session was in. */
   readonly phase: Head['conductor']['phase']
   /** Tokens read and generated since the session began. */
   readonly tokens: number
+  /** Of them, tokens generated. */
   readonly generated: number
   /** Tokens read that something had predicted, and what they cost together. */
   readonly predictions: number
+  /** Their surprisal together, nats. */
   readonly nats: number
   /** null where nothing was predicted. */
   readonly bitsPerToken: number | null
+  /** Of the session at its end. */
   readonly pulse: number
+  /** 128-bit fingerprint of the whole computation, 32 hex digits. */
   readonly chain: string
   /** Norms of every f32 tensor of the memory. */
   readonly health: readonly TensorHealth[]

@@ -13,6 +13,7 @@ import { ContinuoError, codeOf, messageOf } from '../errors.ts'
 import type { BlockNews, KeptBlock, SleepyBlocks } from '../memory.ts'
 import { openSpillFolder, type SpillFile } from './spill.ts'
 
+/** Bounds and files of the cache of archived blocks. */
 export interface BlockCacheOptions {
   /** Bytes of blocks in memory at most, but for those that are in use; default: 1 GiB. */
   readonly maxBytes?: number | undefined
@@ -20,11 +21,13 @@ export interface BlockCacheOptions {
   readonly maxFileBytes?: number | undefined
   /** Where the folder of the files is made; default: the system's folder for temporary files. */
   readonly dir?: string | undefined
+  /** Where to say that a file cannot be written; default: process.emitWarning. */
   readonly warn?: ((message: string) => void) | undefined
   /** Called for each block that came back. */
   readonly onRead?: ((tier: 'file' | 'store', seconds: number) => void) | undefined
 }
 
+/** Where archived blocks lie, and how often they were wanted. */
 export interface BlockCacheStats {
   /** Of blocks in memory, and of files. */
   readonly bytes: number

@@ -13,6 +13,7 @@ import type { ConductorState } from '../../topics/state.ts'
 
 export type { ConductorState } from '../../topics/state.ts'
 
+/** `build`, `test` or `stream`: what a session is for. What a token does is the same in each. */
 export type Phase = ConductorState['phase']
 
 export const begin = (phase: Phase = 'stream'): ConductorState => ({ globalStep: 0, phase, origin: 0 })

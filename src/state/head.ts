@@ -10,7 +10,7 @@ import { hmac, type SealKeys, sameSeal } from '../seal-key.ts'
 import { textOf } from '../text.ts'
 import { faultOf, type Positions } from './head-rules.ts'
 
-export type { Head, PartitionCursor, SnapshotRef, StreamCursor } from '../../topics/state.ts'
+export type { Cancelled, Head, PartitionCursor, SnapshotRef, StreamCursor } from '../../topics/state.ts'
 
 /** The parts of a log record that a state record uses. */
 export interface Sealed {
@@ -23,7 +23,16 @@ const SEAL = 'sha256'
 const utf8 = new TextEncoder()
 
 /** The key of a state record: the session id, or nothing for the partition cursor. */
-export const stateKey = (record: StateRecord): string => (record.type === 'head' ? record.session : '')
+export const stateKey = (record: StateRecord): string => (record.type === 'cursor' ? '' : record.session)
+
+/** Header of a `cancelled` record: the offset of the request, in decimal. Without it the newest record of a session's key is its head. */
+const CANCELLED = 'cancelled'
+
+/** The request that a `cancelled` record speaks of, by its header; null: it is another record. */
+export const cancelledOffset = (headers: Sealed['headers']): number | null => {
+  const found = headers.find(([name]) => name === CANCELLED)
+  return found === undefined ? null : Number(textOf(found[1]))
+}
 
 /** Where a state record lies, and what seals it there: with keys its place is sealed with it. */
 export interface SealPlace {
@@ -46,13 +55,22 @@ export const seal = (record: StateRecord, place?: SealPlace): Sealed => {
   const issue = parsed.error?.issues[0]
   const fault = issue ? `${issue.path.join('.')} ${issue.message}` : record.type === 'head' ? faultOfHead(record) : null
   if (fault !== null) {
-    const who = record.type === 'head' ? `head of session "${record.session}"` : 'partition cursor'
+    const who =
+      record.type === 'cursor'
+        ? 'partition cursor'
+        : `${record.type === 'head' ? 'head' : 'cancelled request'} of session "${record.session}"`
     throw new ContinuoError('INTERNAL', `The ${who} was about to be written and could not be read again: ${fault}.`)
   }
   const key = utf8.encode(stateKey(record))
   const value = utf8.encode(JSON.stringify(record))
-  if (place?.keys === undefined) return { key, value, headers: [[SEAL, utf8.encode(sha256(value))]] }
-  return { key, value, headers: [[KEYED, utf8.encode(keyedSeal(place.keys.key, place, key, value))]] }
+  const keys = place?.keys
+  const made =
+    keys === undefined
+      ? ([SEAL, utf8.encode(sha256(value))] as const)
+      : ([KEYED, utf8.encode(keyedSeal(keys.key, place!, key, value))] as const)
+  const headers =
+    record.type === 'cancelled' ? [made, [CANCELLED, utf8.encode(String(record.offset))] as const] : [made]
+  return { key, value, headers }
 }
 
 /** Whether the seal is one that the keys no longer make: the record is to be written anew. */
@@ -124,6 +142,11 @@ export const unseal = (
   if (named !== stateKey(parsed.data)) {
     return refuse(`has the key ${JSON.stringify(named)} but speaks of ${JSON.stringify(stateKey(parsed.data))}`)
   }
+  const request = cancelledOffset(headers)
+  if (request !== (parsed.data.type === 'cancelled' ? parsed.data.offset : null))
+    return refuse(
+      `is of the type "${parsed.data.type}" and has ${request === null ? 'no header' : `the header "${request}"`} of a cancelled request`,
+    )
   return parsed.data
 }
 

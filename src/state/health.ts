@@ -5,6 +5,7 @@
 import { normsOf } from '../bulk.ts'
 import type { LayoutEntry, MemoryDeclaration, StateTensors } from '../memory.ts'
 
+/** How large one tensor of a memory has become. */
 export interface TensorHealth {
   /** As the layout names the persistent. */
   readonly name: string

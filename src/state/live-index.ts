@@ -21,20 +21,23 @@ export const recordBytes = ({
     64 + (key?.length ?? 0) + (value?.length ?? 0),
   )
 
+/** A record that is alive. */
 export interface LiveEntry {
   /** Offset of the entry's first record. */
   readonly offset: number
   readonly bytes: number
 }
 
-export interface LiveIndex {
+/** Which records of a topic are alive, and how many bytes are dead. */
+export interface LiveIndex<K = string> {
   /** The key's state now lies at `offset`; whatever it had before is dead. */
-  put(key: string, entry: LiveEntry): void
+  put(key: K, entry: LiveEntry): void
   /** The key's state is dead. */
-  drop(key: string): void
+  drop(key: K): void
   /** Bytes that are in the log and belong to no key (garbage from the start). */
   waste(offset: number, bytes: number): void
-  get(key: string): LiveEntry | undefined
+  /** Where the key lies; undefined: nowhere. */
+  get(key: K): LiveEntry | undefined
   /**
    * What a trim would free: up to the oldest living entry, or, when nothing is alive, up to the last entry this index was
    * given. Never further: behind it may lie what a newer owner wrote.
@@ -43,7 +46,7 @@ export interface LiveIndex {
   /** The log no longer holds anything below. */
   trimmed(before: number): void
   /** Oldest keys to write again, at most `budget` bytes of them (at least one); empty while the living outweigh the dead. */
-  toCompact(budget: number): readonly string[]
+  toCompact(budget: number): readonly K[]
   readonly live: number
   readonly total: number
   readonly floor: number
@@ -56,9 +59,9 @@ interface Stretch {
 }
 
 /** `floor`: dead bytes that are not worth any work. */
-export const createLiveIndex = (floor: number): LiveIndex => {
+export const createLiveIndex = <K = string>(floor: number): LiveIndex<K> => {
   const stretchBytes = Math.min(64 * 1024, floor / 8)
-  const entries = new Map<string, LiveEntry>()
+  const entries = new Map<K, LiveEntry>()
   const stretches: Stretch[] = []
   let live = 0
   let total = 0
@@ -72,7 +75,7 @@ export const createLiveIndex = (floor: number): LiveIndex => {
     } else stretches.push({ last: offset, bytes })
   }
 
-  const drop = (key: string): void => {
+  const drop = (key: K): void => {
     const old = entries.get(key)
     if (old === undefined) return
     live -= old.bytes
@@ -108,7 +111,7 @@ export const createLiveIndex = (floor: number): LiveIndex => {
     },
     toCompact(budget) {
       if (total - live <= Math.max(live, floor)) return []
-      const keys: string[] = []
+      const keys: K[] = []
       let bytes = 0
       for (const [key, entry] of entries) {
         if (keys.length > 0 && bytes + entry.bytes > budget) break

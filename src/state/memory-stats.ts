@@ -82,6 +82,7 @@ const levelsOf = (
   })
 }
 
+/** Norms and statistics of a memory that was just saved. */
 export interface MemoryReport {
   /** Norms of every f32 tensor. */
   readonly health: readonly TensorHealth[]

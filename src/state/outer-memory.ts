@@ -1,6 +1,7 @@
 /** What a decoder's memory outside holds, read off a serialised state (docs/infinite-context.md). For people; nothing decides by it. */
 import { ARCHIVE, type LayoutEntry } from '../memory.ts'
 
+/** A memory outside as it stands in a state: window, index, list and graph. */
 export interface OuterMemoryView {
   /** `Retrieving`: chosen blocks come at the next beat. */
   readonly controller: 'Generating' | 'Retrieving'

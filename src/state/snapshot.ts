@@ -133,8 +133,11 @@ export const checkExport = (file: Uint8Array, keys: SealKeys | undefined): void 
     )
 }
 
+/** One session's state as a file holds it. */
 export interface Snapshot {
+  /** Cursor, conductor, chain and sums. */
   readonly head: SnapshotHead
+  /** The serialised context, laid out as the model's `layout` says. */
   readonly state: Uint8Array
 }
 

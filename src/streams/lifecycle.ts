@@ -12,6 +12,7 @@
  */
 import { ContinuoError, codeOf } from '../errors.ts'
 
+/** Where a task is in its life. */
 export type TaskState =
   | 'created'
   | 'claiming'

@@ -19,21 +19,33 @@ import type { SealKeys } from '../seal-key.ts'
 /** Names may repeat, as in Kafka. */
 export type Headers = readonly (readonly [name: string, value: Uint8Array])[]
 
+/** A record to be appended. */
 export interface RecordIn {
+  /** The session id, UTF-8; null: no key. */
   readonly key: Uint8Array | null
+  /** The event; null: a tombstone. */
   readonly value: Uint8Array | null
+  /** Default: none. */
   readonly headers?: Headers
   /** Event time in ms since the epoch; default: now. */
   readonly timestamp?: number
 }
 
+/** A record as the log has it. */
 export interface StoredRecord {
+  /** Full name. */
   readonly topic: string
+  /** Number within the topic, from 0. */
   readonly partition: number
+  /** Position within the partition; later records have larger ones. */
   readonly offset: number
+  /** Event time, ms since the epoch. */
   readonly timestamp: number
+  /** null: it has none. */
   readonly key: Uint8Array | null
+  /** null: a tombstone. */
   readonly value: Uint8Array | null
+  /** As they were appended, in their order. */
   readonly headers: Headers
   /**
    * What stands here is a whole record batch whose records cannot be told apart, up to (not including) `next`: `value` is the
@@ -44,25 +56,34 @@ export interface StoredRecord {
 
 /** `next` is the position after the batch. It may move on while `records` is empty: markers, aborted or trimmed records. */
 export interface Batch {
+  /** In the order of their offsets. */
   readonly records: readonly StoredRecord[]
+  /** Position after the batch. */
   readonly next: number
 }
 
+/** A topic to be created. */
 export interface TopicSpec {
+  /** Full name. */
   readonly name: string
+  /** How many it has; the number does not change. */
   readonly partitions: number
   /** Topic settings in Kafka's names; the embedded log keeps and shows them, and obeys `max.message.bytes`. */
   readonly config: Readonly<Record<string, string>>
 }
 
+/** A topic that exists. */
 export interface TopicInfo extends TopicSpec {}
 
 /** Committed records only: `begin` is the first offset still there, `end` one past the last stable one. */
 export interface Bounds {
+  /** First offset still there. */
   readonly begin: number
+  /** One past the last stable offset. */
   readonly end: number
 }
 
+/** How far and in which pieces a partition is read. */
 export interface ReadOptions {
   /** Stop after the last record below this offset. */
   readonly until?: number
@@ -80,12 +101,15 @@ export interface ReadOptions {
   readonly topicId?: string
 }
 
+/** The partitions that a member has from now on. */
 export interface Assignment {
   /** Grows with every assignment this member receives. */
   readonly generation: number
+  /** Numbers of the input's partitions. */
   readonly partitions: readonly number[]
 }
 
+/** Being a member of a consumer group. */
 export interface Membership {
   /** The current assignment on subscription, then each new one. Errors when membership is lost for good. */
   readonly assignments: Observable<Assignment>
@@ -101,7 +125,9 @@ export interface Member {
   readonly partitions: readonly number[]
 }
 
+/** A record of a transaction. */
 export interface OutRecord extends RecordIn {
+  /** Full name; the partition is the writer's. */
   readonly topic: string
 }
 
@@ -114,7 +140,9 @@ export interface OutRecord extends RecordIn {
  * One call at a time; a second one while the first is under way is MISUSE.
  */
 export interface PartitionWriter {
+  /** Of the input. */
   readonly partition: number
+  /** Grows with every claim of the partition: a writer with a smaller one is fenced. */
   readonly epoch: number
   /** One transaction: records and the group's input offset become visible together or not at all. Offsets of the records, in order. */
   commit(records: readonly OutRecord[], inputOffset: number): Promise<readonly number[]>
@@ -129,11 +157,16 @@ export interface PartitionWriter {
   close(): Promise<void>
 }
 
+/**
+ * A log: topics of partitions of records. `openLog` opens one. Calls reject with UNAVAILABLE where the log cannot be reached and DENIED
+ * where rights are missing.
+ */
 export interface EventLog {
   /** The keys that seal the state of this log (seal-key.ts); without them a checksum does. */
   readonly sealKeys?: SealKeys
   /** Where blocks of large states lie; without it in the log, in a topic of their own. */
   readonly blobs?: SharedStore
+  /** Which adapter it is. */
   readonly kind: 'embedded' | 'kafka'
   /** As given, without credentials. */
   readonly url: string
@@ -159,6 +192,7 @@ export interface EventLog {
   ): Promise<readonly { partition: number; offset: number }[]>
   /** Which partition a key goes to. */
   partitionOf(topic: string, key: Uint8Array): Promise<number>
+  /** First and last position of a partition. Rejects with INVALID where there is no such topic. */
   bounds(topic: string, partition: number): Promise<Bounds>
   /** Records from `from` on, committed ones only. `from` outside the bounds (below begin or above end): POSITION, naming the numbers. */
   read(topic: string, partition: number, from: number, options?: ReadOptions): AsyncIterable<Batch>
@@ -176,6 +210,7 @@ export interface EventLog {
   trim(topic: string, partition: number, before: number): Promise<void>
   /** Rejects with UNAVAILABLE or DENIED when the log cannot be reached. */
   ping(): Promise<void>
+  /** Ends reads and connections. Every later call rejects with MISUSE. */
   close(): Promise<void>
 }
 
@@ -189,6 +224,7 @@ export interface TlsFiles {
   readonly key?: string
 }
 
+/** How a log is opened. */
 export interface OpenLogOptions {
   /** Session time-out of group membership in ms (default 10,000): how long a silent worker keeps its partitions. */
   readonly sessionTimeout?: number

@@ -124,9 +124,9 @@ test('is refused, in words, where it cannot be', async () => {
     return err
   }
   expect(await failed({}, '--recommended')).toMatch(/has no generation_config.json that recommends how to draw tokens/)
-  expect(await failed({ 'generation_config.json': '{"do_sample":true,"min_p":0.1}' }, '--recommended')).toMatch(
-    /recommends min_p 0.1 in generation_config.json, which the engine does not have/,
-  )
+  expect(
+    await failed({ 'generation_config.json': '{"do_sample":true,"repetition_penalty":500}' }, '--recommended'),
+  ).toMatch(/recommends repetition_penalty 500 in generation_config.json, which cannot be had/)
   expect(await failed({ 'chat_template.jinja': '{% if %}' })).toMatch(/is not Jinja/)
   expect(await failed({}, '--date', 'today')).toMatch(/expected a day as YYYY-MM-DD/)
 })

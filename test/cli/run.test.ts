@@ -220,7 +220,7 @@ describe('continuo run', () => {
       await open.append('continuo.state', [{ key: Buffer.from('s'), value: Buffer.from('{}') }], 1)
       await open.append(
         'continuo.chunks',
-        [{ key: Buffer.from('t'), value: Buffer.from('{"type":"text","text":"abc"}') }],
+        [{ key: Buffer.from('a'), value: Buffer.from('{"type":"text","text":"abc"}') }],
         0,
       )
     })
@@ -257,7 +257,7 @@ describe('continuo run', () => {
     expect(ended.err).toContain('continuo.state, partition 1, offset 0')
     const seen = await continuo(['sessions', '--log', log])
     expect(seen.code).toBe(1)
-    expect(seen.out).toMatch(/^t .* 3 /m)
+    expect(seen.out).toMatch(/^a .* 3 /m)
     expect(seen.err).toContain('continuo.state, partition 1, offset 0')
   })
 

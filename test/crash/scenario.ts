@@ -63,6 +63,9 @@ const generateOf = (
       stop,
       run: 1 + (seed % MAX_RUN),
       ...(seed % 4 === 1 && { grammar: GRAMMARS[seed % GRAMMARS.length]! }),
+      // Where somebody is killed, what penalties count must come again.
+      ...(seed % 2 === 0 && { repetitionPenalty: 1.2, presencePenalty: 0.3, frequencyPenalty: 0.2, penaltyLast: 300 }),
+      ...(seed % 3 === 0 && { minP: 0.01, topLogprobs: 2, logitBias: { 32: 0.5 } }),
     },
     at,
   )

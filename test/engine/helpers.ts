@@ -1,5 +1,5 @@
 import { onTestFinished } from 'vitest'
-import type { Context, Model, OpenModelOptions, Sampling } from '../../src/engine/types.ts'
+import type { Context, Generate, Model, OpenModelOptions, Sampling } from '../../src/engine/types.ts'
 import { ContinuoError, type ErrorCode } from '../../src/errors.ts'
 import { openModel } from '../../src/models/open.ts'
 
@@ -30,8 +30,12 @@ export const feed = async (
   nats = true,
 ): Promise<Float32Array> => (await model.process([{ context, tokens: Int32Array.from(tokens), nats }]))[0]!.nats
 
-export const generate = async (model: Model, context: Context, count: number, sampling: Sampling = greedy) =>
-  (await model.process([{ context, tokens: none, nats: false, generate: { ...sampling, count } }]))[0]!
+export const generate = async (
+  model: Model,
+  context: Context,
+  count: number,
+  sampling: Omit<Generate, 'count'> = greedy,
+) => (await model.process([{ context, tokens: none, nats: false, generate: { ...sampling, count } }]))[0]!
 
 /** The ContinuoError that `call` throws or rejects with. */
 export const errorOf = async (call: () => unknown): Promise<{ code: ErrorCode; message: string }> => {

@@ -28,8 +28,12 @@ const compute = async (isa: string): Promise<string> => {
         const results = await model.process([{ context: one, tokens, nats: true }, { context: two, tokens: ids.subarray(0, 5), nats: false }])
         hash.update(results[0].nats)
       }
-      const generate = { temperature: 0.9, topK: 50, topP: 0.9, seed: 7n, count: 20 }
-      await model.process([{ context: one, tokens: new Int32Array(0), nats: false, generate }, { context: two, tokens: ids, nats: false }])
+      const counts = new Map(Array.from({ length: 60 }, (_, i) => [ids[i], 1 + i % 3]))
+      const penalties = { repetition: 1.3, presence: 0.7, frequency: 0.1, counts }
+      const drawing = { temperature: 0.9, topK: 50, topP: 0.9, seed: 7n, minP: 0.01, topLogprobs: 5, logitBias: new Map([[3, 1.7], [9, -3]]) }
+      const generate = { ...drawing, penalties, count: 20 }
+      const [drawn] = await model.process([{ context: one, tokens: new Int32Array(0), nats: false, generate }, { context: two, tokens: ids, nats: false }])
+      hash.update(drawn.generated).update(drawn.top).update(drawn.topLogprobs)
       hash.update(await model.logits(one))
       console.log(one.chain, two.chain, hash.digest('hex'))
     }`

@@ -28,7 +28,7 @@ const uniform = (seed: bigint, pulse: bigint): number => {
 /** The documented rule, in doubles. Also tells how far the draw was from any border between two tokens. */
 const expected = (
   logits: readonly number[],
-  { temperature, topK, topP, seed }: Sampling,
+  { temperature, topK, topP, seed, minP = 0 }: Sampling,
   pulse: bigint,
 ): { id: number; margin: number } => {
   const max = Math.max(...logits)
@@ -47,6 +47,10 @@ const expected = (
       margin = Math.min(margin, Math.abs(held - topP * mass) / mass)
     }
     ids = ids.slice(0, count)
+  }
+  if (minP > 0) {
+    for (const id of ids) margin = Math.min(margin, Math.abs(weight(id) - minP))
+    ids = ids.filter((id) => weight(id) >= minP)
   }
   const total = ids.reduce((sum, id) => sum + weight(id), 0)
   const target = uniform(seed, pulse) * total
@@ -87,6 +91,8 @@ describe('sampling', () => {
     { temperature: 2, topK: 7, topP: 1, seed: 12345678901234567n },
     { temperature: 1.3, topK: 20, topP: 0.6, seed: 99n },
     { temperature: 0.01, topK: 0, topP: 1, seed: 1n },
+    { temperature: 0.9, topK: 0, topP: 1, seed: 3n, minP: 0.2 },
+    { temperature: 1.5, topK: 30, topP: 0.8, seed: 4n, minP: 0.4 },
   ])('every token is the one that the documented rule draws: %o', async (sampling) => {
     const model = await open(dir)
     const context = await started(model)
@@ -130,6 +136,68 @@ describe('sampling', () => {
       const refused = await errorOf(() => generate(model, context, 1, { ...greedy, ...{ allowed } }))
       expect(refused).toMatchObject({ code: 'INVALID', message: expect.stringMatching(/allowed has \d+ words/) })
     }
+  })
+
+  it('penalties and biases change what is drawn, by the documented rule, and no log probability', async () => {
+    const model = await open(dir)
+    const context = await started(model)
+    const counts = new Map([
+      [1, 1],
+      [2, 1],
+      [3, 1],
+    ])
+    const penalties = { repetition: 1.6, presence: 0.4, frequency: 0.25, counts }
+    const logitBias = new Map([
+      [5, 2],
+      [7, -100],
+      [2, 0.75],
+    ])
+    const sampling = { temperature: 1, topK: 0, topP: 1, seed: 8n }
+    const whole = await started(model)
+    const whole60 = await generate(model, whole, 60, { ...sampling, penalties, logitBias, topLogprobs: 4 })
+    const now = new Map(counts)
+    for (let i = 0; i < 60; i++) {
+      const logits = [...(await model.logits(context))]
+      const shaped = logits.map((given, id) => {
+        const l = Math.fround(given + (logitBias.get(id) ?? 0))
+        const count = now.get(id) ?? 0
+        if (count === 0) return l
+        const r = Math.fround(1.6)
+        const divided = Math.fround(l > 0 ? l / r : l * r)
+        return Math.fround(Math.fround(divided - Math.fround(count * 0.25)) - Math.fround(0.4))
+      })
+      const { id, margin } = expected(shaped, sampling, context.pulse)
+      const drawn = whole60.generated[i]!
+      if (margin > 1e-5) expect(drawn).toBe(id)
+      expect(whole60.logprobs[i]).toBeCloseTo(-surprisalOf(logits, drawn), 4)
+      const likeliest = logits
+        .map((_, each) => each)
+        .sort((a, b) => logits[b]! - logits[a]! || a - b)
+        .slice(0, 4)
+      expect([...whole60.top!.subarray(4 * i, 4 * i + 4)]).toEqual(likeliest)
+      for (const [k, each] of likeliest.entries())
+        expect(whole60.topLogprobs![4 * i + k]).toBeCloseTo(-surprisalOf(logits, each), 4)
+      now.set(drawn, (now.get(drawn) ?? 0) + 1)
+      await feed(model, context, [drawn])
+    }
+    expect([...whole60.generated]).not.toContain(7)
+    expect(whole.chain).toBe(context.chain)
+  })
+
+  it.each([
+    ['minP', { minP: 1.5 }],
+    ['the repetition penalty', { penalties: { repetition: 0, presence: 0, frequency: 0, counts: new Map() } }],
+    ['the presence penalty', { penalties: { repetition: 1, presence: Number.NaN, frequency: 0, counts: new Map() } }],
+    ['token 60', { penalties: { repetition: 2, presence: 0, frequency: 0, counts: new Map([[60, 1]]) } }],
+    ['token 60', { logitBias: new Map([[60, 1]]) }],
+    ['token 3', { logitBias: new Map([[3, Infinity]]) }],
+    ['topLogprobs', { topLogprobs: -1 }],
+  ])('%s that cannot be is refused before anything is drawn', async (named, more) => {
+    const model = await open(dir)
+    const context = await started(model)
+    const sampling = { temperature: 1, topK: 0, topP: 1, seed: 8n }
+    await expect(generate(model, context, 1, { ...sampling, ...more })).rejects.toThrow(named)
+    expect(context.pulse).toBe(3n)
   })
 
   it('greedy takes the largest logit whatever the seed', async () => {

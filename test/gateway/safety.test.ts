@@ -209,6 +209,30 @@ test('a log whose events are plain text is not ready for events as JSON', async 
   expect(code).toBe(2)
 })
 
+test('a gateway sends where the worker says that sessions belong, and before sessions that are not the keys it is not ready', async () => {
+  const log = logIn(folder, 'crc32.db')
+  expect((await continuo(['topics', 'apply', '--log', log, '--partitions', '8'])).code).toBe(0)
+  const run = ['run', '--log', log, '--model', MODEL, '--log-level', 'warn', '--until-idle', '20']
+  expect((await continuo([...run, '--key-partitioner', 'crc32'])).code).toBe(0)
+  const gateway = await serving(log)
+  endWithTest(gateway)
+  await expect.poll(async () => (await ask(`${gateway.url}/readyz`)).body).toMatchObject({ ready: true })
+  const events = [{ type: 'text', text: 'Hello' }]
+  const sent = await ask(`${gateway.url}/v1/sessions/user1/chunks`, events)
+  // That of CRC32; murmur2 would say 2.
+  expect(sent.body).toMatchObject({ partition: 5 })
+
+  const other = await made('lines')
+  const lines = ['--session-from', 'partition', '--log-level', 'warn', '--until-idle', '20']
+  expect((await continuo(['run', '--log', other, '--model', MODEL, ...lines])).code).toBe(0)
+  const late = await serving(other)
+  endWithTest(late)
+  await expect.poll(async () => (await ask(`${late.url}/readyz`)).body).toMatchObject({ ready: false })
+  await late.saw(/do not come from the record keys/)
+  const { code } = await continuo(['serve', '--log', other, '--model', MODEL, '--with-worker', ...lines.slice(0, 2)])
+  expect(code).toBe(2)
+})
+
 test('an answer that no worker gives ends with a sentence, and a reader that is waiting costs nothing', async () => {
   const gateway = await serving(await made('nobody'), '--answer-timeout', '1')
   endWithTest(gateway)
@@ -222,7 +246,7 @@ describe('a signal', () => {
     const stream = await fetch(`${gateway.url}/v1/sessions/x/tokens`)
     const events = eventsOf(stream)
     expect((await events.next()).value).toMatchObject({ event: 'position' })
-    const body = { model: 'demo', prompt: 'The sea', max_tokens: 1500, stream: true }
+    const body = { model: 'demo', prompt: 'The sea', max_tokens: 600, stream: true }
     const answer = await fetch(`${gateway.url}/v1/completions`, {
       method: 'POST',
       headers: { 'content-type': 'application/json' },

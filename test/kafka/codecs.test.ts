@@ -133,7 +133,11 @@ describe.skipIf(brokers === null)('batches of others', { timeout: 120_000 }, () 
     const engine = { model, tokenizer, submit: model.submit }
     const validate = { format: 'json', vocabSize: model.vocabSize, readsText: true } as const
     const head = { ...(await bench.heads()).get('s')!, snapshot: null }
-    const rebuilt = await restoreSession({ log: bench.log, names, model, engine, validate }, 0, head)
+    const rebuilt = await restoreSession(
+      { log: bench.log, names, model, engine, validate, cancelled: new Map() },
+      0,
+      head,
+    )
     expect(rebuilt.head.cursor.pulse).toBe(head.cursor.pulse)
     rebuilt.context.close()
 

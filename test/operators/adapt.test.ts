@@ -67,7 +67,14 @@ describe.skipIf(!hasShared)('a session that adapts, on a stream', () => {
       await bench.settle()
       const head = (await bench.heads()).get('s')!
       const validate = { format: 'json', vocabSize: model.vocabSize, readsText: true } as const
-      const deps = { log, names, model, engine: { model, tokenizer, submit: model.submit }, validate }
+      const deps = {
+        log,
+        names,
+        model,
+        engine: { model, tokenizer, submit: model.submit },
+        validate,
+        cancelled: new Map(),
+      }
       const saved = await restoreSession(deps, 0, head)
       const again = await restoreSession(deps, 0, { ...head, snapshot: null })
       expect(again.context.chain).toBe(head.chain)

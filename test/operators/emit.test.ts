@@ -9,7 +9,9 @@ import { PART_BYTES } from '../../topics/snapshots.ts'
 const names = topicNames('p')
 const text = (bytes: Uint8Array | null): string => Buffer.from(bytes ?? []).toString()
 
-const emitted = (record: Partial<StoredRecord>, ...outputs: readonly Output[]) => {
+const emitted = (record: Partial<StoredRecord>, ...outputs: readonly Output[]) => emittedAs(false, record, ...outputs)
+
+const emittedAs = (cloudEvents: boolean, record: Partial<StoredRecord>, ...outputs: readonly Output[]) => {
   const step: Step = {
     record: {
       topic: 'p.chunks',
@@ -26,7 +28,7 @@ const emitted = (record: Partial<StoredRecord>, ...outputs: readonly Output[]) =
     head: null,
     done: true,
   }
-  return firstValueFrom(of(step).pipe(emit(names)))
+  return firstValueFrom(of(step).pipe(emit(names, cloudEvents)))
 }
 
 const opened: Output = {
@@ -51,6 +53,48 @@ describe('emit', () => {
     expect(records[0]).toMatchObject({ topic: 'p.observations', timestamp: 1234, headers })
     expect(text(records[0]!.key)).toBe('s')
     expect(JSON.parse(text(records[0]!.value))).toEqual(opened.value)
+  })
+
+  const named = (headers: StoredRecord['headers'] | undefined) => headers?.map(([name, value]) => [name, text(value)])
+  const cloudEvent: StoredRecord['headers'] = [
+    ['ce_specversion', Buffer.from('1.0')],
+    ['ce_id', Buffer.from('e-1')],
+    ['ce_source', Buffer.from('/shop')],
+    ['content-type', Buffer.from('application/json')],
+    ['traceparent', Buffer.from('00-1')],
+  ]
+
+  test('an output is not the CloudEvent that caused it: it has neither its identity nor the type of its data', async () => {
+    const { records } = await emitted({ headers: cloudEvent }, opened)
+    expect(named(records[0]!.headers)).toEqual([['traceparent', '00-1']])
+    const structured = [['content-type', Buffer.from('application/cloudevents+json')] as const]
+    expect((await emitted({ headers: structured }, opened)).records[0]!.headers).toEqual([])
+    // A record that is none keeps what it has, also a header that another specification put there.
+    const other = [['content-type', Buffer.from('text/plain')] as const]
+    expect((await emitted({ headers: other }, opened)).records[0]!.headers).toEqual(other)
+    // The dead letter is the event itself, moved.
+    const letter = (await emitted({ headers: cloudEvent }, { to: 'deadletters', reason: 'r' })).records[0]!
+    expect(named(letter.headers)!.slice(0, 5)).toEqual(named(cloudEvent))
+  })
+
+  test('as a CloudEvent it has an identity of its own: two outputs never share one, and the same output has it again', async () => {
+    const value = { ...(opened as Extract<Output, { to: 'observations' }>).value, type: 'opened', pulse: 1 } as const
+    const other: Output = { to: 'observations', value }
+    const { records } = await emittedAs(true, { headers: cloudEvent }, opened, other, opened)
+    const [one, two, again] = records.map(({ headers }) => Object.fromEntries(named(headers)!))
+    expect(one).toEqual({
+      traceparent: '00-1',
+      ce_specversion: '1.0',
+      ce_id: expect.stringMatching(/^[0-9a-f]{64}$/),
+      ce_source: 'urn:continuo:topic:p.chunks',
+      ce_type: 'continuo.opened.v1',
+      ce_subject: 's',
+      ce_dataschema: 'urn:continuo:schema:observations:v1',
+      'content-type': 'application/json',
+    })
+    expect(two!.ce_id).not.toBe(one!.ce_id)
+    expect(again).toEqual(one)
+    expect(JSON.parse(text(records[0]!.value))).toEqual(opened.to === 'observations' && opened.value)
   })
 
   test('a dead letter is the original with where it stood and why', async () => {

@@ -10,6 +10,7 @@ import { afterAll, beforeAll } from 'vitest'
 import type { BlobName } from '../../src/blobs/store.ts'
 import { type ModelPackage, openPackage } from '../../src/models/open.ts'
 import { blobsOf, manifestIn, pagesIn } from '../../src/operators/manifests.ts'
+import { readPartitionState } from '../../src/operators/partition-state.ts'
 import { type Repaired, repairPartition } from '../../src/operators/repair.ts'
 import { readSnapshotFile } from '../../src/state/snapshot.ts'
 import { safetensors, writePackageTo } from '../engine/safetensors.ts'
@@ -134,9 +135,10 @@ export const repaired = async (
   const { log, names, model, tokenizer } = bench
   const engine = { model, tokenizer, submit: model.submit }
   const validate = { format: 'json', vocabSize: model.vocabSize, readsText: tokenizer !== null } as const
-  const deps = { log, names, model, engine, validate, group: 'test', warn }
+  const { heads, cancelled } = await readPartitionState(log, names, 0, 1 << 30)
+  const deps = { log, names, model, engine, validate, cancelled, group: 'test', warn }
   const all: Repaired[] = []
-  const heads = (await bench.heads()).values()
-  for await (const each of repairPartition(deps, { log, names, group: 'test', model, warn }, 0, heads)) all.push(each)
+  for await (const each of repairPartition(deps, { log, names, group: 'test', model, warn }, 0, heads.values()))
+    all.push(each)
   return all
 }

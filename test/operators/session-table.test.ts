@@ -30,7 +30,7 @@ const refAt = (first: number): SnapshotRef => ({
 const tableOf = (heads: readonly Head[] = [], maxRequired = 1 << 20): SessionTable =>
   createSessionTable({ heads, position: 0, blobs: null, maxSteps: 2, maxRequired })
 const commitAll = (table: SessionTable, ...heads: readonly Head[]): readonly Head[] => {
-  const prepared = table.prepare(heads.map((head) => ({ head })))
+  const { heads: prepared } = table.prepare(heads.map((head) => ({ head })))
   table.committed(prepared, heads.length, 0)
   return prepared
 }
@@ -41,7 +41,7 @@ describe('heads', () => {
     expect(table.newest('s')!.cursor.offset).toBe(0)
     const [one, two] = [headOf('s', 1), headOf('s', 2)]
     table.stepped(one)
-    const prepared = table.prepare([{ head: one }])
+    const { heads: prepared } = table.prepare([{ head: one }])
     table.stepped(two)
     table.committed(prepared, 1, 1)
     expect(table.heads.get('s')!.cursor.offset).toBe(1)

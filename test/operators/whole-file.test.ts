@@ -9,6 +9,7 @@ import { clockOf } from '../../src/operators/advance.ts'
 import { createContextStore } from '../../src/operators/context-store.ts'
 import { openWholeFile } from '../../src/operators/whole-file.ts'
 import { SessionManager } from '../../src/sessions/manager.ts'
+import { withoutHistory } from '../../src/state/history.ts'
 import { decodeSnapshot } from '../../src/state/snapshot.ts'
 import { temporaryFolder } from '../engine/packages.ts'
 import { FAMILIES, type FamilyKey, openFamily } from '../families.ts'
@@ -68,7 +69,9 @@ test('is admitted as the whole of it is, and tried out on a copy', async () => {
   const contexts = createContextStore(model, { blocks: { maxBytes: 0 } })
   const file = (await openWholeFile(path))!
   const session = await admitFile(file, model, tokenizer, contexts)
-  expect(session.head).toEqual((await admit(readFileSync(path), model, tokenizer)).head)
+  const whole = (await admit(readFileSync(path), model, tokenizer)).head
+  expect(session.head).toEqual(withoutHistory(whole))
+  expect(session.history.text()).toBe(whole.recent)
   expect(session.head.session).toBe(head.session)
   expect(session.context.chain).toBe(head.chain)
   expect(Buffer.compare(await session.context.state(), state)).toBe(0)

@@ -115,6 +115,9 @@ suite('the installed package', { timeout: 300_000 }, () => {
       expect([first.length, second.length]).toEqual([80, 80])
       // The second run goes on where the first one stopped.
       expect(second).not.toBe(first)
+      expect(
+        await outputOf('node', ['--test', join(installed, 'examples', 'driver.test.js')], folder, env()),
+      ).toContain('pass 1')
       expect(await example('sessions.js')).toMatch(/^1: ".+"\n2: ".+"\n$/)
     })
 

@@ -45,7 +45,7 @@ it('a generation that is aborted has read what was held; nothing reads it again'
     signal: abort.signal,
     onTokens: () => abort.abort(),
   })
-  expect(drawn.finish).toBe('aborted')
+  expect(drawn.finish).toBe('cancelled')
   expect(session.head.cursor.held).toBe(tokenizer.begun)
   const more = await manager.generate(session, { maxTokens: 5, temperature: 0 })
   const whole = managed(model, { tokenizer })

@@ -4,6 +4,7 @@ import { join } from 'node:path'
 import { beforeAll, describe, expect, it } from 'vitest'
 import type { Model } from '../../src/engine/types.ts'
 import { byteTokenizer } from '../../src/models/tokenizer/index.ts'
+import type { SessionManager } from '../../src/sessions/manager.ts'
 import type { Probe } from '../../src/sessions/probe.ts'
 import { decodeSnapshot, encodeSnapshot } from '../../src/state/snapshot.ts'
 import { bits, errorOf, feed, generate, open, sameBytes } from '../engine/helpers.ts'
@@ -193,6 +194,40 @@ describe('generation', () => {
     expect(again.pulse).toBe(17 + cut.ids.length)
   })
 
+  it('with penalties counts the same after a checkpoint, in a fork and where a probe cuts it', async () => {
+    const model = await open(demoModel, { threads: 2 })
+    const options = {
+      ...{ maxTokens: 40, temperature: 0.7, seed: 4, minP: 0.02, repetitionPenalty: 1.3, frequencyPenalty: 0.4 },
+      ...{ penaltyLast: 30, topLogprobs: 2 },
+    }
+    const told = async (manager: SessionManager, id: string) => {
+      const { ids, logprobs, topLogprobs, head } = await manager.generate(id, options)
+      return { ids, logprobs, topLogprobs, chain: head.chain }
+    }
+    const manager = managed(model, { tokenizer: byteTokenizer() })
+    const session = manager.createSession('s')
+    await manager.process(session, 'Once upon a time there was a time ')
+    await manager.generate(session, { maxTokens: 9, temperature: 0 })
+    await manager.resumeSession(await manager.checkpointSession(session), { id: 'resumed' })
+    await manager.fork(session, 'forked')
+    const file = await manager.checkpointSession(session)
+    const whole = await told(manager, 's')
+    expect(whole.topLogprobs).toHaveLength(40)
+    expect(await told(manager, 'resumed')).toEqual(whole)
+    expect(await told(manager, 'forked')).toEqual(whole)
+    for (const probeEvery of [1, 7]) {
+      const probed = managed(model, { tokenizer: byteTokenizer(), onProbe: () => undefined, probeEvery })
+      await probed.resumeSession(file, { id: 's' })
+      expect(await told(probed, 's')).toEqual(whole)
+    }
+    // What the file says was fed last does count.
+    const { head, state } = await decodeSnapshot(file, model.layout)
+    const { recent, ...forgetful } = head
+    expect(Buffer.from(recent!, 'base64')).toHaveLength(4 * head.conductor.globalStep)
+    await manager.resumeSession(await encodeSnapshot(forgetful, state, model.layout), { id: 'forgetful' })
+    expect((await told(manager, 'forgetful')).ids).not.toEqual(whole.ids)
+  })
+
   it('that is aborted ends with the run in hand, and the session goes on from there', async () => {
     const model = await open(dir)
     const manager = managed(model)
@@ -205,8 +240,10 @@ describe('generation', () => {
       signal: abort.signal,
       onTokens: ({ index }) => (index === 16 ? abort.abort() : undefined),
     })
-    expect(finish).toBe('aborted')
+    expect(finish).toBe('cancelled')
     expect(drawn).toHaveLength(32)
+    const none = await manager.generate(session, { maxTokens: 5, signal: abort.signal })
+    expect(none).toMatchObject({ finish: 'cancelled', ids: [], text: '' })
     const next = await manager.generate(session, { maxTokens: 5, temperature: 0 })
     expect(next.finish).toBe('length')
     const alone = model.createContext()

@@ -3,7 +3,7 @@ import { describe, expect, test } from 'vitest'
 import { buildGraph } from '../../src/engine/builder.ts'
 import { stateLayout } from '../../src/engine/layout.ts'
 import { sha256 } from '../../src/hash.ts'
-import { checkFits, faultOfHead, sameHead, seal, unseal } from '../../src/state/head.ts'
+import { cancelledOffset, checkFits, faultOfHead, sameHead, seal, unseal } from '../../src/state/head.ts'
 import { createLiveIndex } from '../../src/state/live-index.ts'
 import { decodeSnapshot, encodeSnapshot, joinParts, splitParts } from '../../src/state/snapshot.ts'
 import type { Head } from '../../topics/state.ts'
@@ -109,6 +109,35 @@ describe('snapshots', async () => {
     )
     await expect(decodeSnapshot(file, persistents([2], ['S', 'p']))).rejects.toThrow(/has S as/)
     await expect(decodeSnapshot(file, persistents([1, 2]))).rejects.toThrow(/has p as/)
+  })
+})
+
+describe('records of cancels', () => {
+  const cause = { topic: 'c.chunks', partition: 0, offset: 9, id: null }
+  const one = { type: 'cancelled', version: 1, session: 'log-7', requestId: 'r', offset: 4, index: 32, cause } as const
+  const opened = (key: Uint8Array, value: Uint8Array, headers: Parameters<typeof unseal>[3]) =>
+    unseal('here', key, value, headers)
+
+  test('say by a header which request they speak of, with every kind of seal', () => {
+    for (const keys of [undefined, { key: Buffer.alloc(32, 1), old: null }]) {
+      const place = { topic: 'c.state', partition: 0, keys }
+      const { key, value, headers } = seal(one, place)
+      expect(cancelledOffset(headers)).toBe(4)
+      expect(unseal('here', key, value, headers, place)).toEqual(one)
+    }
+    expect(cancelledOffset(seal(head()).headers)).toBeNull()
+  })
+
+  test('are refused where header and content disagree: a head cannot be hidden, nor a cancel stand for a head', () => {
+    const { key, value, headers } = seal(one)
+    const [sealed] = headers
+    const named = (offset: string) => ['cancelled', Buffer.from(offset)] as const
+    expect(() => opened(key, value, [sealed!])).toThrow(/type "cancelled" and has no header/)
+    expect(() => opened(key, value, [sealed!, named('5')])).toThrow(/has the header "5" of a cancelled request/)
+    const other = seal(head())
+    expect(() => opened(other.key, other.value, [...other.headers, named('4')])).toThrow(
+      /type "head" and has the header "4"/,
+    )
   })
 })
 

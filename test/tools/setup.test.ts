@@ -12,7 +12,7 @@ import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { eventually } from '../streams/helpers.ts'
 
 const TOOLS = [
-  ...['setup.mjs', 'build-native.mjs', 'cuda.mjs', 'addon.mjs', 'native-tests.mjs'],
+  ...['setup.mjs', 'build-native.mjs', 'build-progress.mjs', 'cuda.mjs', 'addon.mjs', 'native-tests.mjs'],
   ...['asan.mjs', 'fuzz-readers.mjs', 'nvcc.mjs', 'gpu.mjs', 'gpu-bench.mjs', 'gpu-needs.mjs'],
 ]
 const tools = fileURLToPath(new URL('../../tools/', import.meta.url))

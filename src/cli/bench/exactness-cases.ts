@@ -85,7 +85,15 @@ const printsOf = async (model: Model, chunk: number, batch: number, tokens: numb
       context,
       tokens: new Int32Array(0),
       nats: false,
-      generate: { temperature: 0.8, topK: 40, topP: 0.95, seed: BigInt(session), count: GENERATE },
+      generate: {
+        ...{ temperature: 0.8, topK: 40, topP: 0.95, seed: BigInt(session), count: GENERATE },
+        // Every other one with all that changes logits.
+        ...(session % 2 === 1 && {
+          minP: 0.01,
+          penalties: { repetition: 1.2, presence: 0.3, frequency: 0.1, counts: new Map([[session, 2]]) },
+          logitBias: new Map([[session + 1, -1.5]]),
+        }),
+      },
     })),
   )
   const prints: string[] = []

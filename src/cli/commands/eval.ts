@@ -1,5 +1,6 @@
 import { z } from 'zod'
 import type { ChunkInput } from '../../../topics/chunks.ts'
+import type { SnapshotHead } from '../../../topics/state.ts'
 import type { Context, Model } from '../../engine/types.ts'
 import { ContinuoError } from '../../errors.ts'
 import { writeDurably } from '../../files.ts'
@@ -7,7 +8,7 @@ import type { ModelPackage } from '../../models/open.ts'
 import type { Tokenizer } from '../../models/tokenizer/types.ts'
 import { type ContextStore, createContextStore } from '../../operators/context-store.ts'
 import type { Valid } from '../../operators/types.ts'
-import type { Head } from '../../state/head.ts'
+import { withHistory } from '../../state/history.ts'
 import { encodeSnapshot } from '../../state/snapshot.ts'
 import { command } from '../command.ts'
 import {
@@ -93,8 +94,8 @@ interface Outcome extends Score {
   readonly context: Context
   /** Of the tokens that were predicted; null without a tokenizer. */
   readonly bytes: number | null
-  /** After the last event; null where the input was tokens alone. */
-  readonly head: Head | null
+  /** After the last event, as a snapshot has it; null where the input was tokens alone. */
+  readonly head: SnapshotHead | null
   readonly observed: readonly unknown[]
 }
 
@@ -169,9 +170,10 @@ const evalEvents = async (opened: ModelPackage, contexts: ContextStore, events: 
   const { session, bytes } = await runEvents(events, opened, contexts, (output) => {
     if (output.to !== 'deadletters') observed.push(output.value)
   })
-  const { head, context } = session
+  const { head, context, history } = session
   const { nats, predictions, tokens, generated } = head.totals
-  return { nats, predictions, tokens: tokens + generated, context, bytes, head, observed }
+  const inside = withHistory(head, history.text())
+  return { nats, predictions, tokens: tokens + generated, context, bytes, head: inside, observed }
 }
 
 /** The input as events: as it is, or a text or ids as one event, and the end of the text. */

@@ -21,16 +21,52 @@ import {
   sealFlags,
   sessionFlag,
   stateOf,
+  validation,
   withExistingLog,
   withModel,
 } from '../common.ts'
-import { on, optional, refuseIdle, usage } from '../flags.ts'
+import { on, optional, optionalWhole, refuseIdle, usage } from '../flags.ts'
 import { bytes, count, print, printJson, say } from '../output.ts'
 import { checkSession } from './feed.ts'
 
-const headOf = ({ url }: EventLog, heads: PartitionState['heads'], session: string): Head => {
-  const head = heads.get(session)
-  if (head === undefined) throw new ContinuoError('INVALID', `There is no session "${session}" in ${url}.`)
+interface Place {
+  readonly partition: number
+  readonly state: PartitionState
+  readonly head: Head
+}
+
+/** The session, wherever it is: one name may stand for two memories where producers do not agree on partitions. */
+const findSession = async (
+  log: EventLog,
+  names: TopicNames,
+  session: string,
+  wanted: number | undefined,
+): Promise<Place> => {
+  const found: Place[] = []
+  const partitions = await partitionsOf(log, names)
+  for (let partition = 0; partition < partitions; partition += 1) {
+    if (wanted !== undefined && wanted !== partition) continue
+    const state = await stateOf(log, names, partition)
+    const head = state.heads.get(session)
+    if (head !== undefined) found.push({ partition, state, head })
+  }
+  const [only, ...others] = found
+  if (only === undefined) {
+    const where = wanted === undefined ? log.url : `partition ${wanted} of ${log.url}`
+    throw new ContinuoError('INVALID', `There is no session "${session}" in ${where}.`)
+  }
+  if (others.length > 0) {
+    const all = found.map(({ partition, head }) => `${partition} (at pulse ${head.conductor.globalStep})`).join(', ')
+    throw new ContinuoError(
+      'INVALID',
+      `Session "${session}" stands in ${found.length} partitions, each with a memory of its own: ${all}. Say which one: --partition N.`,
+    )
+  }
+  checkExportable(only.head, session)
+  return only
+}
+
+const checkExportable = (head: Head, session: string): void => {
   if (head.status === 'closed') {
     throw new ContinuoError(
       'INVALID',
@@ -39,7 +75,6 @@ const headOf = ({ url }: EventLog, heads: PartitionState['heads'], session: stri
   }
   if (head.status === 'stopped')
     throw new ContinuoError('INVALID', `${head.stopped!.reason} There is no memory to export.`)
-  return head
 }
 
 /** The newest snapshot, if the session stands exactly where it was taken. */
@@ -59,6 +94,7 @@ export const exportSession = command({
     ...sealFlags,
     ...blobFlags,
     session: sessionFlag,
+    partition: optionalWhole('N', 'where more than one partition has a session of that name', { min: 0 }),
     force: on('write over FILE where it is there already'),
     model: optional('DIR', 'needed where the session moved on since its newest snapshot'),
     ...recomputeFlags,
@@ -77,11 +113,7 @@ export const exportSession = command({
     checkFree()
     return withExistingLog(flags, async (log): Promise<ExitCode> => {
       const names = namesOf(log, flags['input-topic'])
-      await partitionsOf(log, names)
-      // Of the state, so that sessions can be had even where partitions were added to the input.
-      const partition = await log.partitionOf(names.state, Buffer.from(session))
-      const { heads, cursor } = await stateOf(log, names, partition)
-      const head = headOf(log, heads, session)
+      const { partition, state: stored, head } = await findSession(log, names, session, flags.partition)
       const finish = async (plain: Uint8Array): Promise<ExitCode> => {
         const file = log.sealKeys === undefined ? plain : await sealExport(plain, log.sealKeys)
         checkFree()
@@ -108,12 +140,13 @@ export const exportSession = command({
       }
       return withModel(flags.model, flags, async ({ model, tokenizer }: ModelPackage) => {
         checkFits(head, model)
+        const { cancelled, cursor } = stored
         const engine = { model, tokenizer, submit: model.submit, historyFrom: historyFrom(cursor) }
-        const validate = { format: flags['input-format'], vocabSize: model.vocabSize, readsText: tokenizer !== null }
-        const restored = await restoreSession({ log, names, model, engine, validate }, partition, head)
-        const state = await restored.context.state()
+        const validate = validation(flags['input-format'], stored, model, tokenizer)
+        const restored = await restoreSession({ log, names, model, engine, validate, cancelled }, partition, head)
+        const content = await restored.context.state()
         restored.context.close()
-        return finish(await encodeSnapshot(withHistory(head, restored.history.text()), state, model.layout))
+        return finish(await encodeSnapshot(withHistory(head, restored.history.text()), content, model.layout))
       })
     })
   },

@@ -1,13 +1,15 @@
 import { randomUUID } from 'node:crypto'
 import { type ChunkInput, MAX_GENERATE_TOKENS, MAX_RUN } from '../../../topics/chunks.ts'
 import { sessionId } from '../../../topics/common.ts'
+import { PARTITIONERS } from '../../../topics/input.ts'
 import { MAX_CHUNK_BYTES } from '../../client/chunks.ts'
+import { toFeed } from '../../client/declared.ts'
 import { CHUNK_BYTES, type Fed, feed as feedLog } from '../../client/feed.ts'
 import { ensureInput, namesOf } from '../../client/topics.ts'
 import type { EventLog } from '../../streams/log.ts'
 import { command, type ExitCode } from '../command.ts'
-import { logFlags, sessionFlag, withLog } from '../common.ts'
-import { on, optional, optionalWhole, refuseIdle, usage, whole } from '../flags.ts'
+import { checkInput, logFlags, sessionFlag, withLog } from '../common.ts'
+import { on, optional, optionalChoice, optionalWhole, refuseIdle, usage, whole } from '../flags.ts'
 import { openInput } from '../input.ts'
 import { bytes as bytesText, plural, print, printJson, say } from '../output.ts'
 import { generateEvent, samplingFlags, topLogprobsFlag } from '../sampling.ts'
@@ -37,6 +39,10 @@ export const feed = command({
     ...logFlags,
     session: sessionFlag,
     'input-topic': optional('TOPIC', 'write to this topic instead of PREFIX.chunks'),
+    'key-partitioner': optionalChoice(
+      PARTITIONERS,
+      'before a worker has begun, which then must be told the same: where a session belongs (default: murmur2; later: as the worker was told)',
+    ),
     'chunk-bytes': whole('N', 'size of the pieces', CHUNK_BYTES, { min: 4, max: MAX_CHUNK_BYTES }),
     from: optional(
       'ID',
@@ -84,11 +90,12 @@ export const feed = command({
     const input = file === undefined ? null : await openInput(file)
     const send = async (log: EventLog): Promise<ExitCode> => {
       const names = namesOf(log, flags['input-topic'])
+      await checkInput(log, flags['input-topic'])
       const created = await ensureInput(log, names)
       if (created.length > 0) say(`Created ${plural(created.length, 'topic')} in ${log.url}.`)
       const stopping = input?.live ? untilSignal('Stopping: sending what was read. Once more ends at once.') : undefined
       let sent: Fed | null = null
-      const fed = await feedLog(log, {
+      const fed = await feedLog(await toFeed(log, names, { partitioner: flags['key-partitioner'] }), {
         topic: names.chunks,
         session,
         before,

@@ -1,6 +1,7 @@
 import { type ChunkInput, MAX_GENERATE_TOKENS } from '../../../topics/chunks.ts'
 import type { Generated } from '../../../topics/tokens.ts'
-import { chunkRecord } from '../../client/chunks.ts'
+import { chunkRecord, textEvents } from '../../client/chunks.ts'
+import { CHUNK_BYTES } from '../../client/feed.ts'
 import { ContinuoError } from '../../errors.ts'
 import type { ModelPackage } from '../../models/open.ts'
 import { advance, initialSession, type SessionState } from '../../operators/advance.ts'
@@ -21,6 +22,7 @@ import {
   withModel,
 } from '../common.ts'
 import { needed, refuseIdle, usage, whole } from '../flags.ts'
+import { openInput } from '../input.ts'
 import { printable, printJson, say } from '../output.ts'
 import { drawn, generateEvent, recommendedFlag, samplingFlags, topLogprobsFlag } from '../sampling.ts'
 
@@ -73,12 +75,22 @@ const continuePrompt = async (
   return { ...outputs, pulse: head.conductor.globalStep, chain: head.chain }
 }
 
+/** The prompt as events; that of standard input in pieces, for it may be long, and need not be UTF-8. */
+const promptEvents = async (prompt: string): Promise<readonly ChunkInput[]> => {
+  if (prompt !== '-') return [{ type: 'text', text: prompt }]
+  const events: ChunkInput[] = []
+  const input = await openInput('-')
+  for await (const piece of textEvents(input.read(), CHUNK_BYTES)) if (piece !== null) events.push(piece.event)
+  if (events.length === 0) throw usage('--prompt - reads standard input, and nothing came from there.')
+  return events
+}
+
 export const generate = command({
   name: 'generate',
   about: 'Reads a prompt and continues it, printing as it goes. The same events in a log give the same text.',
   flags: {
     model: modelFlag,
-    prompt: needed('TEXT', 'what to continue'),
+    prompt: needed('TEXT', 'what to continue; - reads standard input'),
     'max-tokens': whole('N', 'tokens to generate at most', 256, { min: 1, max: MAX_GENERATE_TOKENS }),
     ...samplingFlags,
     'top-logprobs': topLogprobsFlag,
@@ -96,14 +108,14 @@ export const generate = command({
   async run(flags, _, given, set) {
     if (!flags.json) refuseIdle(given, ['top-logprobs'], '--json')
     generateEvent('prompt', flags['max-tokens'], flags)
+    const prompt = await promptEvents(flags.prompt)
     return withModel(flags.model, flags, async (loaded) => {
       const request = generateEvent('prompt', flags['max-tokens'], drawn(flags, set, loaded))
       if (loaded.tokenizer === null) throw usage('This model has no tokenizer, so it cannot read a prompt of text.')
       const contexts = createContextStore(loaded.model, { warn: say, blocks: blocksOf(flags, given, loaded.model) })
       try {
         let ends = true
-        const events = [{ type: 'text', text: flags.prompt } as const, request]
-        const result = await continuePrompt(loaded, contexts, events, (text) => {
+        const result = await continuePrompt(loaded, contexts, [...prompt, request], (text) => {
           if (flags.json || text === '') return
           ends = text.endsWith('\n')
           process.stdout.write(printable(text))

@@ -1,3 +1,4 @@
+import { partitionFor } from '../../client/declared.ts'
 import { ensureTopics, namesOf } from '../../client/topics.ts'
 import { ContinuoError } from '../../errors.ts'
 import { type ModelPackage, openPackage } from '../../models/open.ts'
@@ -17,6 +18,7 @@ import {
   blockFlags,
   blocksOf,
   cacheDtypeFlag,
+  checkInput,
   deviceFlag,
   expertFlags,
   groupFlag,
@@ -131,8 +133,9 @@ export const importSession = command({
       const file = await openExport(path!)
       const place = async (log: EventLog, { head, context, history, taken }: Admitted): Promise<ExitCode> => {
         const names = namesOf(log, flags['input-topic'])
+        await checkInput(log, flags['input-topic'])
         await ensureTopics(log, names)
-        const partition = await log.partitionOf(names.chunks, Buffer.from(session))
+        const partition = await partitionFor(log, names, session)
         // Joining and leaving makes the group share its partitions anew: a worker that loses its claim here gets a fresh one.
         const membership = await log.join(flags.group, names.chunks)
         try {

@@ -23,6 +23,11 @@ export const COMMANDS: readonly Entry[] = [
     load: async () => (await import('./feed.ts')).feed,
   },
   {
+    name: 'cancel',
+    summary: 'end a request to generate',
+    load: async () => (await import('./cancel.ts')).cancel,
+  },
+  {
     name: 'tail',
     summary: 'follow tokens, observations or dead letters',
     load: async () => (await import('./tail.ts')).tail,

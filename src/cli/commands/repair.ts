@@ -15,6 +15,7 @@ import {
   recomputeFlags,
   sealFlags,
   stateOf,
+  validation,
   withExistingLog,
   withModel,
 } from '../common.ts'
@@ -62,24 +63,21 @@ export const repair = command({
         const contexts = createContextStore(model, { warn: say, blocks: blocksOf(flags, given, model) })
         const stored = { ...model, createContext: contexts.createContext, forkContext: contexts.forkContext }
         const engine = { model, tokenizer, submit: contexts.submit }
-        const validate = { format: flags['input-format'], vocabSize: model.vocabSize, readsText: tokenizer !== null }
         const { group } = flags
-        const deps = { log, names, model: stored, engine, validate, group, warn: say }
         const reading = { log, names, group, model, warn: say }
         const all: Repaired[] = []
         try {
           for (let partition = 0; partition < partitions; partition += 1) {
             const state = await stateOf(log, names, partition)
+            const { cancelled, cursor } = state
+            const validate = validation(flags['input-format'], state, model, tokenizer)
+            const deps = { log, names, model: stored, engine, validate, group, warn: say }
             const heads = [...state.heads.values()].filter(
               ({ session }) => flags.session === undefined || session === flags.session,
             )
             for (const head of heads) checkFits(head, model)
-            for await (const seen of repairPartition(
-              { ...deps, engine: { ...engine, historyFrom: historyFrom(state.cursor) } },
-              reading,
-              partition,
-              heads,
-            )) {
+            const owned = { ...deps, cancelled, engine: { ...engine, historyFrom: historyFrom(cursor) } }
+            for await (const seen of repairPartition(owned, reading, partition, heads)) {
               all.push(seen)
               if (!flags.json) tell(seen)
             }

@@ -1,3 +1,4 @@
+import type { TopicNames } from '../../../topics/index.ts'
 import { ensureTopics, namesOf } from '../../client/topics.ts'
 import { codeOf, messageOf } from '../../errors.ts'
 import type { ModelPackage } from '../../models/open.ts'
@@ -9,9 +10,11 @@ import { refuseCompacted } from '../../operators/compacted-input.ts'
 import type { EventLog } from '../../streams/log.ts'
 import { type Hosted, host, type Outcome } from '../../worker/host.ts'
 import { command, type ExitCode } from '../command.ts'
-import { blocksOf, type Phases, withLog, withModel } from '../common.ts'
+import { blocksOf, checkInput, type Phases, withLog, withModel } from '../common.ts'
 import { choice, optionalWhole, refuseIdle } from '../flags.ts'
+import { checkRules, rulesOf } from '../input-flags.ts'
 import { bitsPer, count, plural, print, printJson, say } from '../output.ts'
+import { startRemaining } from '../remaining.ts'
 import { untilSignal } from '../signals.ts'
 import { metricsFlags, placeFlags, settingsOf, workerFlags } from '../worker-flags.ts'
 
@@ -55,17 +58,23 @@ export const exitCodeOf = ({ refused, halted, unclean }: Outcome): ExitCode => {
 }
 
 /** Reports progress: as a live line, or as JSON lines. */
-const startTelling = (json: boolean, loaded: ModelPackage) => {
+const startTelling = (json: boolean, loaded: ModelPackage, log: EventLog, names: TopicNames) => {
   let hosted: Hosted | null = null
+  const remaining = json ? null : startRemaining(log, names, () => hosted?.worker.tasks ?? new Map())
+  const line = (): string | null => {
+    if (hosted === null) return null
+    const [state, share] = [progressLine(hosted.tally, loaded), remaining?.text() ?? null]
+    if (share === null) return state
+    // A terminal may cut the end off.
+    return process.stdout.isTTY ? `${share}  ${state}` : `${state}  ${share}`
+  }
   const tell = (): void => {
     if (hosted === null) return
     const { totals, speed } = hosted.tally
     printJson({ type: 'progress', ...report(totals), tokensPerSecond: speed.now })
   }
   const ticker = json ? setInterval(tell, PROGRESS_INTERVAL).unref() : undefined
-  const progress = json
-    ? null
-    : startProgress(process.stdout, () => (hosted === null ? null : progressLine(hosted.tally, loaded)))
+  const progress = json ? null : startProgress(process.stdout, line)
   return {
     begin(started: Hosted) {
       hosted = started
@@ -76,6 +85,7 @@ const startTelling = (json: boolean, loaded: ModelPackage) => {
     },
     end() {
       clearInterval(ticker)
+      remaining?.stop()
       progress?.stop()
     },
   }
@@ -126,13 +136,16 @@ export const run = command({
     if (flags['metrics-port'] === undefined) refuseIdle(given, ['metrics-host'], '--metrics-port P')
     if (flags['max-resident-bytes'] === undefined)
       refuseIdle(given, ['max-spill-bytes', 'spill-dir'], '--max-resident-bytes BYTES')
+    const rules = rulesOf(flags, given)
     const stopping = untilSignal('Stopping: finishing the step in hand, saving. Once more ends at once.')
     const serve = async (log: EventLog, loaded: ModelPackage, phases: Phases): Promise<ExitCode> => {
       const { warn: _, ...blocks } = blocksOf(flags, given, loaded.model)
       const names = namesOf(log, flags['input-topic'])
+      await checkInput(log, flags['input-topic'])
       const { created, partitions } = await ensureTopics(log, names, flags.partitions)
+      checkRules(rules, partitions)
       await refuseCompacted(log, names.chunks)
-      const telling = startTelling(flags.json, loaded)
+      const telling = startTelling(flags.json, loaded, log, names)
       const logger = createLogger({
         level: flags['log-level'],
         write: telling.log,
@@ -141,6 +154,10 @@ export const run = command({
       if (created.length > 0) logger.info({ created, partitions }, 'topics created')
       const opened = phases.map(([phase, ms]) => `${phase} ${ms} ms`).join(', ')
       logger.info({ phases: Object.fromEntries(phases) }, `model opened: ${opened}`)
+      if (loaded.tokenizer === null)
+        logger.warn(
+          'The model has no tokenizer: it reads token ids alone, and every event of text becomes a dead letter.',
+        )
       // An embedded log is a file of this machine itself.
       if (log.kind === 'kafka' && log.blobs?.pathOf !== undefined)
         logger.warn(
@@ -152,7 +169,7 @@ export const run = command({
           log,
           names,
           loaded,
-          settings: settingsOf(flags, blocks),
+          settings: settingsOf(flags, given, blocks),
           untilIdle: flags['until-idle'] ?? null,
           metrics: port === undefined ? null : { port, host: flags['metrics-host'] },
           logger,

@@ -16,8 +16,9 @@ import type { Worker } from '../../operators/worker.ts'
 import type { EventLog } from '../../streams/log.ts'
 import { host as hostWorker, type Outcome } from '../../worker/host.ts'
 import { command, type ExitCode } from '../command.ts'
-import { blocksOf, openOptions, withExistingLog, withLog, withModel } from '../common.ts'
+import { blocksOf, checkInput, openOptions, withExistingLog, withLog, withModel } from '../common.ts'
 import { choice, on, optional, refuseIdle, text, usage, type Values, whole } from '../flags.ts'
+import { checkRules, rulesOf } from '../input-flags.ts'
 import { print, printJson, say } from '../output.ts'
 import { untilSignal } from '../signals.ts'
 import { metricsFlags, placeFlags, settingsOf, workerFlags } from '../worker-flags.ts'
@@ -53,6 +54,7 @@ const gatewayFlags = {
       max: 3600,
     },
   ),
+  'no-cancel': on('an answer whose client goes away is generated to its end'),
   grace: whole('S', 'seconds that answers under way have to end, after a signal', 10, { min: 0, max: 3600 }),
 }
 
@@ -143,6 +145,7 @@ const start = async (
     keys: flags.keys === undefined ? null : openKeyring(flags.keys, (message) => logger.warn(message)),
     tls: tlsOf(flags),
     limits: limitsOf(flags),
+    keepsAnswers: flags['no-cancel'],
     logger,
     ...(worker !== null && { unready }),
   })
@@ -161,12 +164,14 @@ const withWorker = async (
   flags: Flags,
   log: EventLog,
   loaded: ModelPackage,
-  blocks: WorkerSettings['blocks'],
+  settings: WorkerSettings,
   logger: Logger,
   stopping: AbortSignal,
 ): Promise<ExitCode> => {
   const names = namesOf(log, flags['input-topic'])
-  await ensureTopics(log, names, flags.partitions)
+  await checkInput(log, flags['input-topic'])
+  const { partitions } = await ensureTopics(log, names, flags.partitions)
+  checkRules(settings.input ?? {}, partitions)
   await refuseCompacted(log, names.chunks)
   const { model, tokenizer, metadata } = loaded
   const { dir, modelType, vocabSize } = model
@@ -177,7 +182,7 @@ const withWorker = async (
     log,
     names,
     loaded,
-    settings: settingsOf(flags, blocks),
+    settings,
     untilIdle: null,
     metrics: port === undefined ? null : { port, host: flags['metrics-host'] },
     logger,
@@ -219,6 +224,9 @@ export const serve = command({
   async run(flags, _args, given) {
     checkAddress(flags)
     if (flags['input-format'] === 'text') throw usage('The gateway writes events as JSON: --input-format is json here.')
+    if (flags['session-from'] !== undefined)
+      throw usage('The gateway writes events with their session as the key: --session-from is key here.')
+    rulesOf(flags, given)
     if (flags['metrics-port'] === undefined) refuseIdle(given, ['metrics-host'], '--metrics-port P')
     tlsOf(flags)
     const logger = createLogger({
@@ -230,9 +238,13 @@ export const serve = command({
     if (flags['with-worker'])
       return withModel(flags.model, flags, (loaded) => {
         const { warn: _, ...blocks } = blocksOf(flags, given, loaded.model)
-        return withLog(flags, (log) => withWorker(flags, log, loaded, blocks, logger, stopping), {
-          sessionTimeout: flags['session-timeout'],
-        })
+        return withLog(
+          flags,
+          (log) => withWorker(flags, log, loaded, settingsOf(flags, given, blocks), logger, stopping),
+          {
+            sessionTimeout: flags['session-timeout'],
+          },
+        )
       })
     const workersOwn = Object.keys({ ...workerFlags, ...metricsFlags }).filter((name) => !OPENING.includes(name))
     refuseIdle(given, workersOwn, '--with-worker')

@@ -12,6 +12,7 @@ import { readSnapshotFile } from '../../state/snapshot.ts'
 import type { EventLog } from '../../streams/log.ts'
 import { command, type ExitCode } from '../command.ts'
 import { blobFlags, inputTopicFlag, logFlags, partitionsOf, sealFlags, stateOf, withExistingLog } from '../common.ts'
+import { doublesIn, tellDouble } from '../doubles.ts'
 import { on, optional } from '../flags.ts'
 import { bitsPer, count, plural, print, printable, printJson, say, table } from '../output.ts'
 import { memoryLines } from '../show/outer-memory.ts'
@@ -165,9 +166,14 @@ const look = async (log: EventLog, names: TopicNames, session: string | undefine
 const showMemory = async (log: EventLog, names: TopicNames, session: string, json: boolean): Promise<ExitCode> => {
   const { heads, failures } = await look(log, names, session)
   for (const { partition, reason } of failures) say(`Partition ${partition}: ${reason}`)
-  const [found] = heads
+  const [found, other] = heads
   if (found === undefined) {
     say(`There is no session "${session}" in ${log.url}.`)
+    return 1
+  }
+  if (other !== undefined) {
+    const [double] = doublesIn(heads.map(([head, at]) => [head.session, at]))
+    say(printable(`${tellDouble(double!).what} Name another session.`))
     return 1
   }
   const [head, partition] = found
@@ -249,6 +255,10 @@ export const sessions = command({
         if (norms.length > 0) print(table(HEALTH_HEADER, norms))
         else if (healths.size > 0) print('No snapshot yet, so no norms to show.')
         if (levels.length > 0) print(table(LEVEL_HEADER, levels))
+        for (const double of doublesIn(heads.map(([head, at]) => [head.session, at]))) {
+          const { what, remedy } = tellDouble(double)
+          print(printable(`${what} ${remedy}`))
+        }
         if (waiting > 0) print(`${plural(waiting, 'input record')} not finished.`)
       }
       for (const { partition, reason } of failures) say(`Partition ${partition}: ${reason}`)

@@ -9,7 +9,7 @@ import type { StoredRecord } from '../../streams/log.ts'
 import { command } from '../command.ts'
 import { inputTopicFlag, logFlags, partitionsOf, withExistingLog } from '../common.ts'
 import { choice, on, optional, optionalWhole } from '../flags.ts'
-import { plural, preview, print, printable, printJson } from '../output.ts'
+import { plural, preview, print, printable, printJson, say } from '../output.ts'
 import { untilSignal } from '../signals.ts'
 
 /** "archive 12", "inject 3, 11": what a memory outside did. */
@@ -100,6 +100,9 @@ const createPrinter = (
   }
 }
 
+/** After so long without a record of the session that was asked for, its name may be wrong, ms. */
+const SILENCE = 3000
+
 export const tail = command({
   name: 'tail',
   about: 'Follows an output topic (or the input) in every partition and prints what comes. Ctrl-C ends it.',
@@ -129,7 +132,22 @@ export const tail = command({
         untilIdle: flags['until-idle'],
         signal,
       })
-      for await (const record of records) show(record)
+      const { session } = flags
+      let nothing = session !== undefined
+      const tellNothing = (): void => {
+        if (!nothing) return
+        nothing = false
+        say(
+          `Nothing of session "${printable(session!)}" ${flags['from-beginning'] ? 'is' : 'has come'} in ${names[flags.topic]} yet. continuo sessions lists the sessions that there are.`,
+        )
+      }
+      const silence = setTimeout(tellNothing, SILENCE).unref()
+      for await (const record of records) {
+        nothing = false
+        show(record)
+      }
+      clearTimeout(silence)
+      tellNothing()
       return 0
     })
   },

@@ -1,3 +1,4 @@
+import { asyncApi } from '../../../topics/asyncapi.ts'
 import type { TopicContract } from '../../../topics/common.ts'
 import { jsonSchema, TOPICS } from '../../../topics/index.ts'
 import { ensureTopics, namesOf } from '../../client/topics.ts'
@@ -5,7 +6,7 @@ import { compactionWarning } from '../../operators/compacted-input.ts'
 import type { EventLog } from '../../streams/log.ts'
 import { command, type ExitCode } from '../command.ts'
 import { partitionsFlag, TLS_FLAGS, tlsFlags, withExistingLog, withLog } from '../common.ts'
-import { nearest, optional, refuseIdle, usage } from '../flags.ts'
+import { nearest, on, optional, refuseIdle, usage } from '../flags.ts'
 import { count, plural, print, printJson, say, table } from '../output.ts'
 
 const ACTIONS = ['apply', 'list', 'schema'] as const
@@ -71,7 +72,7 @@ const list = async (log: EventLog, input: string | undefined, json: boolean): Pr
 export const topics = command({
   name: 'topics',
   about:
-    'apply creates the topics that are missing, with the settings Continuo needs; list shows what is there; schema prints the JSON Schema of their values.',
+    'apply creates the topics that are missing, with the settings Continuo needs; list shows what is there; schema prints the JSON Schema of their values, or an AsyncAPI document of all.',
   args: [
     { name: 'ACTION', help: 'apply, list or schema', required: true },
     { name: 'TOPIC', help: 'with schema: only this one', required: false },
@@ -81,16 +82,33 @@ export const topics = command({
     ...tlsFlags,
     'input-topic': optional('TOPIC', 'create this topic, or list it, instead of PREFIX.chunks'),
     partitions: partitionsFlag,
+    asyncapi: on('with schema: all topics as one AsyncAPI 3.0 document'),
+    prefix: optional('NAME', 'with --asyncapi: the first part of the names in it (default: continuo)'),
   },
   notes: 'All topics have one partition count: partition i of the outputs belongs to partition i of the input.',
-  examples: ['topics apply --log kafka://127.0.0.1:9092/continuo --partitions 8', 'topics schema chunks'],
+  examples: [
+    'topics apply --log kafka://127.0.0.1:9092/continuo --partitions 8',
+    'topics schema chunks',
+    'topics schema --asyncapi --prefix shop',
+  ],
   async run(flags, [name, topic], given) {
     const action = actionOf(name!)
     if (topic !== undefined && action !== 'schema')
       throw usage(`continuo topics ${action} takes flags only; "${topic}" is too much.`)
     if (action !== 'apply') refuseIdle(given, ['partitions'], 'continuo topics apply')
-    if (action === 'schema') refuseIdle(given, ['log', ...TLS_FLAGS, 'input-topic'], 'continuo topics apply and list')
-    if (action === 'schema') return schema(topic, flags.json)
+    if (action !== 'schema') refuseIdle(given, ['asyncapi'], 'continuo topics schema')
+    if (!flags.asyncapi) refuseIdle(given, ['prefix'], '--asyncapi')
+    if (action === 'schema') {
+      refuseIdle(given, ['log', ...TLS_FLAGS], 'continuo topics apply and list')
+      if (!flags.asyncapi) {
+        refuseIdle(given, ['input-topic'], 'continuo topics apply and list')
+        return schema(topic, flags.json)
+      }
+      if (topic !== undefined) throw usage(`An AsyncAPI document has all topics; "${topic}" is too much.`)
+      const document = asyncApi(flags.prefix ?? 'continuo', flags['input-topic'])
+      print(flags.json ? JSON.stringify(document) : JSON.stringify(document, null, 2))
+      return 0
+    }
     if (flags.log === undefined) throw usage(`continuo topics ${action} needs --log URL.`)
     const at = { ...flags, log: flags.log }
     if (action === 'list') return withExistingLog(at, (log) => list(log, flags['input-topic'], flags.json))
@@ -99,10 +117,10 @@ export const topics = command({
       const { partitions, created } = await ensureTopics(log, names, flags.partitions)
       const warning = await compactionWarning(log, names.chunks)
       if (warning !== null) say(warning)
-      if (flags.json) printJson({ partitions, created })
+      if (flags.json) printJson({ log: log.url, partitions, created })
       else {
         const what = created.length === 0 ? 'All topics exist' : `Created ${created.join(', ')}`
-        print(`${what}: ${plural(partitions, 'partition')} each.`)
+        print(`${what}: ${plural(partitions, 'partition')} each, in ${log.url}.`)
       }
       return 0
     })

@@ -3,6 +3,7 @@ import type { TopicNames } from '../../../topics/index.ts'
 import { codeOf, messageOf } from '../../errors.ts'
 import type { EventLog } from '../../streams/log.ts'
 import { partitionsOf, stateOf } from '../common.ts'
+import { doublesIn, tellDouble } from '../doubles.ts'
 import { plural } from '../output.ts'
 import { type Check, fail, ok, warn } from './check.ts'
 
@@ -12,11 +13,11 @@ const MOST_NAMED = 3
 export const checkSessions = async (log: EventLog, names: TopicNames): Promise<readonly Check[]> => {
   const broken: Check[] = []
   const stopped: string[] = []
-  let sessions = 0
+  const places: [string, number][] = []
   for (let partition = 0; partition < (await partitionsOf(log, names)); partition += 1) {
     try {
       const { heads } = await stateOf(log, names, partition)
-      sessions += heads.size
+      for (const session of heads.keys()) places.push([session, partition])
       for (const head of heads.values())
         if (head.status === 'stopped') stopped.push(head.stopped?.reason ?? head.session)
     } catch (error) {
@@ -36,5 +37,12 @@ export const checkSessions = async (log: EventLog, names: TopicNames): Promise<r
       ),
     )
   }
-  return broken.length > 0 ? broken : [ok('state', `${plural(sessions, 'session')}, every head can be used`)]
+  const doubles = doublesIn(places)
+  for (const double of doubles.slice(0, MOST_NAMED)) {
+    const { what, remedy } = tellDouble(double)
+    broken.push(warn('sessions', what, remedy))
+  }
+  if (doubles.length > MOST_NAMED)
+    broken.push(warn('sessions', `${plural(doubles.length - MOST_NAMED, 'more session')} like that`, 'See above.'))
+  return broken.length > 0 ? broken : [ok('state', `${plural(places.length, 'session')}, every head can be used`)]
 }

@@ -93,6 +93,7 @@ const inGguf = (metadata: GgufMetadata, path: string): Found | null => {
   return { source, where: path, bosToken: token('bos_token_id'), eosToken: token('eos_token_id') }
 }
 
+/** What a form of conversation is read from. */
 export interface ChatPackage {
   /** The folder of the package, or the GGUF file. */
   readonly dir: string

@@ -8,6 +8,7 @@ export interface Message {
   readonly content: string
 }
 
+/** How a conversation begins. */
 export interface ChatOptions {
   /** The first message, with the role `system`; default: none. */
   readonly system?: string | undefined
@@ -17,6 +18,7 @@ export interface ChatOptions {
   readonly date?: string | undefined
 }
 
+/** The tokens of one turn. */
 export interface Asked {
   /** What is fed before the answer: the rest of the turn before, and the message. */
   readonly ids: Int32Array

@@ -14,6 +14,7 @@ export interface Pushed {
  * is not text (docs/formats.md, Held text).
  */
 export interface Tokenizer {
+  /** Token ids go from 0 to `vocabSize` − 1. */
   readonly vocabSize: number
   /** The id that ends a generation; null: none does. */
   readonly eos: number | null

@@ -1,6 +1,6 @@
 /**
- * Events: records of the input topic, damaged as JSON, as bytes, in their keys and headers. Each goes through validate and tokenize, and
- * a worker reads all of them from a log of its own: every record must be finished, nothing refused, and verify must find nothing.
+ * Events: records of the input topic, damaged as JSON, as bytes, in their keys and headers, read by one of several rules. Each goes through validate
+ * and tokenize, and a worker reads all of them from a log of its own: every record must be finished, nothing refused, and verify must find nothing.
  */
 import { join } from 'node:path'
 import { openPackage } from '../../../src/models/open.ts'
@@ -10,6 +10,7 @@ import { startWorker } from '../../../src/operators/worker.ts'
 import type { RecordIn } from '../../../src/streams/log.ts'
 import { openLog } from '../../../src/streams/open.ts'
 import { TOPICS, topicNames } from '../../../topics/index.ts'
+import { type InputRules, inputRules } from '../../../topics/input.ts'
 import { eventually } from '../../streams/helpers.ts'
 import type { OpenKind } from '../kind.ts'
 import { damagedBytes, damagedJson, type Random } from '../mutate.ts'
@@ -30,12 +31,39 @@ const GOOD: readonly unknown[] = [
     stop: ['e'],
     seed: 4,
     run: 3,
+    ...{ minP: 0.1, repetitionPenalty: 1.2, presencePenalty: -0.5, frequencyPenalty: 0.5, penaltyLast: 9 },
+    ...{ logitBias: { 2: -1, 3: 4.5 }, topLogprobs: 2, stopTokens: [1], ignoreEnd: true },
   },
   { type: 'boundary', reset: true },
   { type: 'adapt', evaluations: 4, seed: 1 },
   { type: 'close', id: 'c' },
+  { specversion: '1.0', id: 'e', source: '/s', type: 't', data: { type: 'text', text: 'ice', more: 1 } },
 ]
 const KEYS = ['a', 'b', 'a', 'b', '', '\u0000', 'é'.repeat(300)]
+
+/** How the records are read; which of these it is follows from their number. */
+const READINGS: readonly { readonly format: 'json' | 'text'; readonly input?: InputRules }[] = [
+  { format: 'json' },
+  { format: 'json', input: { unknownFields: 'ignore', cloudEvents: true, session: { is: 'partition' } } },
+  {
+    format: 'text',
+    input: inputRules.parse({
+      cloudEvents: true,
+      generate: { every: 2, after: '}', header: 'trace', request: { maxTokens: 3, run: 2 } },
+    }),
+  },
+]
+
+const CLOUD_EVENTS: readonly (readonly (readonly [string, string])[])[] = [
+  [['content-type', 'application/cloudevents+json']],
+  [
+    ['ce_specversion', '1.0'],
+    ['ce_id', 'e'],
+    ['ce_source', '/s'],
+    ['ce_type', 't'],
+  ],
+  [['trace', '{"maxTokens":2}']],
+]
 
 /** A record as the corpus has it; null: no key, no value. */
 interface Written {
@@ -58,7 +86,9 @@ const written = (random: Random): Written => {
     headers:
       random.next() < 0.1
         ? [[random.pick(['trace', 'sha256', 'continuo-reason', '']), base64('x'.repeat(random.below(3000)))]]
-        : [],
+        : random.next() < 0.3
+          ? random.pick(CLOUD_EVENTS).map(([name, text]) => [name, base64(text)] as const)
+          : [],
   }
 }
 
@@ -86,7 +116,9 @@ export const open: OpenKind = async (folder) => {
           headers: headers.map(([name, content]) => [name, Buffer.from(content, 'base64')]),
         }),
       )
-      const validate = { format: 'json', vocabSize: model.vocabSize, readsText: true } as const
+      const reading = READINGS[records.length % READINGS.length]!
+      const { format } = reading
+      const validate = { ...reading, vocabSize: model.vocabSize, readsText: true }
       let valid = 0
       for (const [offset, { key, value, headers = [] }] of records.entries()) {
         const record = { topic: 'chunks', partition: 0, offset, timestamp: 0, key, value: value ?? null, headers }
@@ -102,7 +134,7 @@ export const open: OpenKind = async (folder) => {
         await log.append(names.chunks, records)
         const group = 'fuzz'
         const worker = await startWorker({
-          ...{ log, names, model, tokenizer, group, format: 'json', commitInterval: 5, snapshotEvery: 50 },
+          ...{ log, names, model, tokenizer, group, ...reading, commitInterval: 5, snapshotEvery: 50 },
           ...{ maxContexts: 4, compactFloor: 1 << 20, warn: () => undefined },
         })
         try {
@@ -117,7 +149,7 @@ export const open: OpenKind = async (folder) => {
         } finally {
           await worker.stop()
         }
-        const { findings } = await verifyLog({ log, names, model, tokenizer, format: 'json' })
+        const { findings } = await verifyLog({ log, names, model, tokenizer, format })
         if (findings.length > 0) throw new Error(`verify found ${JSON.stringify(findings).slice(0, 2000)}`)
       } finally {
         await log.close()

@@ -46,6 +46,30 @@ export const text = z.union([
 /** Token ids to read. */
 export const tokens = z.strictObject({ type: z.literal('tokens'), id, tokens: z.array(z.int().min(0)) })
 
+const isSchema = (value: unknown): boolean =>
+  typeof value === 'boolean' || (typeof value === 'object' && value !== null && !Array.isArray(value))
+
+/** Which reading of grammars an event means. A new one gets a new number, and this stays the one that is meant where none is named. */
+const version = z.literal(1).default(1)
+
+/** What binds an answer: see docs/grammars.md. How large it may be, and what it may say, is checked when the event has its turn. */
+export const grammar = z.discriminatedUnion('type', [
+  /** A JSON object. */
+  z.strictObject({ type: z.literal('json'), version }),
+  /** A value of JSON that this JSON Schema describes. */
+  z.strictObject({
+    type: z.literal('jsonSchema'),
+    version,
+    schema: z.unknown().refine(isSchema, 'expected a JSON Schema: an object, or true or false'),
+  }),
+  /** A text that this regular expression of ECMAScript matches from its beginning to its end. */
+  z.strictObject({ type: z.literal('regex'), version, pattern: z.string() }),
+  /** A text that the rule `root` of this grammar in GBNF reads. */
+  z.strictObject({ type: z.literal('gbnf'), version, text: z.string() }),
+])
+export type Grammar = z.output<typeof grammar>
+export type GrammarInput = z.input<typeof grammar>
+
 const tokenId = z.int().min(0).max(0x7fffffff)
 
 /** Ids in decimal, as members of an object, with a number each. */
@@ -97,6 +121,8 @@ export const generate = z.strictObject({
   stop: z.array(z.string().min(1).max(256)).max(16).default([]),
   /** Philox key; the counter is the pulse. */
   seed: z.int().min(0).default(0),
+  /** Only what this grammar allows is drawn; the request ends where the grammar does. */
+  grammar: grammar.optional(),
   /** A record of generated tokens ends at an index divisible by this number: 1 gives a record for each token. */
   run: z.int().min(1).max(MAX_RUN).default(MAX_RUN),
 })

@@ -21,11 +21,12 @@ export const generated = z.strictObject({
   toPulse: count,
   /**
    * `null` while the request goes on. `length`: all requested tokens were generated; `stop`: a stop string was generated; `eos`: the
-   * model drew an end token (which is neither in `ids` nor fed); `context`: the context has no position left; `stopped`: the session
-   * was set aside, and the dead letter of the request says why; `cancelled`: a `cancel` ended it. With `eos`, `context` and `stopped`, `ids`
-   * may be empty; with `cancelled` it is.
+   * model drew an end token (which is neither in `ids` nor fed); `grammar`: the request's grammar has ended, and nothing may follow;
+   * `blocked`: it has not, and no token of the model may follow; `context`: the context has no position left; `stopped`: the session
+   * was set aside, and the dead letter of the request says why; `cancelled`: a `cancel` ended it. But for `length` and `stop`, `ids` may be empty;
+   * with `cancelled` it is.
    */
-  finish: z.enum(['length', 'stop', 'eos', 'context', 'stopped', 'cancelled']).nullable(),
+  finish: z.enum(['length', 'stop', 'eos', 'grammar', 'blocked', 'context', 'stopped', 'cancelled']).nullable(),
   cause,
 })
 /** An event of the tokens topic: up to 16 generated tokens of one request. */

@@ -195,6 +195,10 @@ Item item_of(const EngineRef& engine, const Napi::Object& object) {
     item.top_logprobs = object.Get("topLogprobs").As<Napi::Number>().Uint32Value();
     if (const auto shaping = object.Get("shaping"); shaping.IsObject())
       item.shaping = shaping_of(shaping.As<Napi::Object>());
+    if (const auto allowed = object.Get("allowed"); allowed.IsTypedArray()) {
+      const auto bits = allowed.As<Napi::BigUint64Array>();
+      item.allowed.assign(bits.Data(), bits.Data() + bits.ElementLength());
+    }
     const auto ends = object.Get("endTokens").As<Napi::Int32Array>();
     item.end_tokens.assign(ends.Data(), ends.Data() + ends.ElementLength());
     if (const auto stop = object.Get("stop"); stop.IsObject()) item.stop = stop_of(stop.As<Napi::Object>());

@@ -25,7 +25,7 @@ Draw draw(const HostKernels& kernels, std::span<const float> logits, const Item&
   if (!kernels.finite(logits.data(), logits.size())) return {Draw::Outcome::not_finite};
   try {
     std::vector<float> changed;
-    const int32_t token = sample(kernels, shaped(logits, item.shaping, {}, changed), item.sampling, pulse);
+    const int32_t token = sample(kernels, shaped(logits, item.shaping, item.allowed, changed), item.sampling, pulse);
     const LogSoftmax model(kernels, logits);
     Draw out{Draw::Outcome::drawn, token, -model.surprisal(token), largest(logits, item.top_logprobs)};
     for (const int32_t id : out.top) out.top_logprobs.push_back(-model.surprisal(id));

@@ -64,6 +64,7 @@ struct Item {
   std::vector<int32_t> end_tokens = {};
   StopStrings stop = {};
   Shaping shaping = {};
+  std::vector<uint64_t> allowed = {};  // what may be drawn, as Allowed has it: for each token of the item the same
   uint32_t top_logprobs = 0;  // of how many of the likeliest tokens the log probabilities are asked for, with each draw
   // Whether another item of this context follows at once, unless this one ends early. Steps may wait for it (pace.h).
   bool more = false;

@@ -1,9 +1,31 @@
 /** How tokens are drawn: as flags say, and where it was asked for as the package recommends. */
-import { type ChunkInput, generate, MAX_PENALTY_LAST, MAX_TOP_LOGPROBS } from '../../topics/chunks.ts'
+import { readFileSync, statSync } from 'node:fs'
+import {
+  type ChunkInput,
+  type Grammar,
+  type GrammarInput,
+  generate,
+  grammar,
+  MAX_PENALTY_LAST,
+  MAX_TOP_LOGPROBS,
+} from '../../topics/chunks.ts'
 import { generateEvent as sent } from '../client/chunks.ts'
+import { messageOf } from '../errors.ts'
+import { faultOfGrammar } from '../grammar/index.ts'
+import { parseJson } from '../json.ts'
 import type { ModelPackage } from '../models/open.ts'
 import { recommendedSampling } from '../models/sampling.ts'
-import { list, on, real, usage, type Values, whole } from './flags.ts'
+import { isUsage, list, on, optional, real, usage, type Values, whole } from './flags.ts'
+
+/** Schemas and grammars take 64 KiB without white space. */
+const MOST_GRAMMAR_FILE = 1 << 20
+
+/** What binds what is generated; one of them. */
+const grammarFlags = {
+  'json-schema': optional('FILE', 'generate JSON that this JSON Schema describes'),
+  grammar: optional('FILE', 'generate what this grammar in GBNF reads'),
+  regex: optional('PATTERN', 'generate what this regular expression matches as a whole'),
+}
 
 /** How generated tokens are drawn. */
 export const samplingFlags = {
@@ -26,6 +48,7 @@ export const samplingFlags = {
   stop: list('TEXT', 'end after this text was generated'),
   'stop-token': list('ID', 'end where the token with this id is drawn'),
   'ignore-end': on('do not end where the model ends a text: its ends are tokens like others'),
+  ...grammarFlags,
 }
 
 export const topLogprobsFlag = whole('N', 'list the N likeliest tokens beside each token', 0, {
@@ -50,6 +73,43 @@ const idsOf = (given: readonly string[]): number[] =>
     return Number(text)
   })
 
+/** A file of one of the flags. */
+const read = (path: string, flag: string): string => {
+  try {
+    const { size } = statSync(path)
+    if (size > MOST_GRAMMAR_FILE)
+      throw usage(`--${flag} takes a file of at most ${MOST_GRAMMAR_FILE} bytes; ${path} has ${size}.`)
+    return readFileSync(path, 'utf8')
+  } catch (error) {
+    if (isUsage(error)) throw error
+    throw usage(`--${flag}: ${path} cannot be read: ${messageOf(error)}.`)
+  }
+}
+
+/** Throws a usage error for what no answer can be bound by. */
+const grammarIn = (flags: Values<typeof grammarFlags>): Grammar | undefined => {
+  const given = (Object.keys(grammarFlags) as (keyof typeof grammarFlags)[]).filter((flag) => flags[flag] !== undefined)
+  const [flag] = given
+  if (flag === undefined) return undefined
+  if (given.length > 1) throw usage(`One grammar binds what is generated: --${given.join(' or --')}.`)
+  const value = flags[flag]!
+  const grammarOf = (): GrammarInput => {
+    if (flag === 'regex') return { type: 'regex', pattern: value }
+    const text = read(value, flag)
+    if (flag === 'grammar') return { type: 'gbnf', text }
+    try {
+      return { type: 'jsonSchema', schema: parseJson(text, value) }
+    } catch (error) {
+      throw usage(`--json-schema: ${value} is not JSON that can be read: ${messageOf(error)}`)
+    }
+  }
+  const parsed = grammar.safeParse(grammarOf())
+  if (!parsed.success) throw usage(`--${flag}: ${parsed.error.issues[0]!.message}.`)
+  const fault = faultOfGrammar(parsed.data)
+  if (fault !== null) throw usage(`--${flag}: ${fault}`)
+  return parsed.data
+}
+
 /** The event; what the schema does not take is a usage error. */
 export const generateEvent = (
   requestId: string,
@@ -57,6 +117,7 @@ export const generateEvent = (
   flags: Drawing & { readonly run?: number; readonly 'top-logprobs'?: number },
 ): ChunkInput => {
   const { temperature, seed, run } = flags
+  const bound = grammarIn(flags)
   const parsed = generate.safeParse({
     ...{ type: 'generate', requestId, maxTokens, temperature, seed },
     topP: flags['top-p'],
@@ -71,6 +132,7 @@ export const generateEvent = (
     stop: [...flags.stop],
     stopTokens: idsOf(flags['stop-token']),
     ignoreEnd: flags['ignore-end'],
+    ...(bound !== undefined && { grammar: bound }),
     ...(run !== undefined && { run }),
   })
   if (parsed.success) return sent(parsed.data)

@@ -42,7 +42,7 @@ const checkTokens = (tokens: Int32Array, vocabSize: number, label: string): void
 }
 
 const checkGenerate = (generate: NonNullable<WorkItem['generate']>, vocabSize: number, label: string): void => {
-  const { count, temperature, topK, topP, seed, endTokens = [], stop } = generate
+  const { count, temperature, topK, topP, seed, allowed, endTokens = [], stop } = generate
   const { minP = 0, topLogprobs = 0, logitBias = NONE, penalties = NEUTRAL } = generate
   const whole = (value: number): boolean => Number.isInteger(value) && value >= 0 && value <= maxCount
   if (!whole(count)) invalid(`${label}: count is ${count}, expected a whole number from 0 to ${maxCount}.`)
@@ -75,6 +75,14 @@ const checkGenerate = (generate: NonNullable<WorkItem['generate']>, vocabSize: n
       )
   if (typeof seed !== 'bigint' || seed < 0n || seed >= maxSeed)
     invalid(`${label}: seed is ${seed}, expected a bigint from 0 to 2^64 − 1.`)
+  if (allowed !== undefined) {
+    const words = Math.ceil(vocabSize / 64)
+    const known = (bits: bigint, at: number): bigint => (at < words - 1 ? bits : bits << BigInt(64 * words - vocabSize))
+    if (allowed.length !== words || !allowed.some((bits, at) => BigInt.asUintN(64, known(bits, at)) !== 0n))
+      invalid(
+        `${label}: allowed has ${allowed.length} words of 64 tokens, expected ${words} with a token among them that may be drawn.`,
+      )
+  }
   const unknown = endTokens.find((token) => !isId(token))
   if (unknown !== undefined)
     invalid(`${label}: an end token is ${unknown}, expected token ids from 0 to ${vocabSize - 1}.`)
@@ -143,6 +151,7 @@ export const nativeItem = (
     endTokens: Int32Array.from(generate?.endTokens ?? []),
     more: generate?.more ?? false,
     ...((generate?.penalties ?? generate?.logitBias) !== undefined && { shaping: shapingOf(generate!) }),
+    ...(generate?.allowed && { allowed: generate.allowed }),
     ...(perspectives && { perspectives }),
     ...(request !== undefined && { request: nativeRequest(request, label) }),
     ...(stop !== undefined &&

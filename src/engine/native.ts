@@ -154,6 +154,7 @@ export interface NativeItem {
     readonly biased: Int32Array
     readonly biases: Float32Array
   }
+  readonly allowed?: BigUint64Array
   readonly endTokens: Int32Array
   readonly stop?: {
     readonly tokenBytes: TokenBytesHandle

@@ -268,6 +268,11 @@ export interface Generate extends Sampling {
   readonly penalties?: Penalties
   /** Is added to the logits of these ids. Default: none. */
   readonly logitBias?: ReadonlyMap<number, number>
+  /**
+   * Which tokens may be drawn, the same for all of the item: id 64 i + j at bit j of word i, [⌈vocabulary / 64⌉]; one at least. Default: all.
+   * Others lose their logits before temperature, top-k, top-p and min-p.
+   */
+  readonly allowed?: BigUint64Array
   /** How many of the likeliest tokens are told with each; default 0. */
   readonly topLogprobs?: number
   /** Default: none. */

@@ -31,11 +31,14 @@ const shown = (bytes: Uint8Array): string => {
   }
 }
 
+/** `length` tells a client that the answer is not whole. */
 const FINISHES = {
   length: 'length',
   context: 'length',
+  blocked: 'length',
   stop: 'stop',
   eos: 'stop',
+  grammar: 'stop',
   stopped: 'stop',
   cancelled: 'cancelled',
 } as const

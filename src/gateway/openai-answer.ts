@@ -1,7 +1,7 @@
 /** One request of OpenAI's protocol from its events to the end of its answer, whatever its shape is on the wire. */
 import { randomInt, randomUUID } from 'node:crypto'
 import type { FastifyReply, FastifyRequest } from 'fastify'
-import type { ChunkInput } from '../../topics/chunks.ts'
+import type { ChunkInput, Grammar } from '../../topics/chunks.ts'
 import type { Generated } from '../../topics/tokens.ts'
 import { generateEvent } from '../client/chunks.ts'
 import { openAnswer, type Piece } from './answer.ts'
@@ -55,6 +55,8 @@ export interface Job {
   readonly drawing: Drawing
   readonly topLogprobs: number
   readonly seed: number | undefined
+  /** What binds the answer. */
+  readonly grammar: Grammar | undefined
   readonly stream: boolean
   /** The answer that must be the session's last one. */
   readonly after?: string
@@ -212,6 +214,7 @@ export const answer = async (
           topLogprobs: job.topLogprobs,
           stop: stops,
           seed,
+          ...(job.grammar && { grammar: job.grammar }),
           ...(job.stream && { run: STREAM_RUN }),
         }),
         ...(lasts ? [] : [{ type: 'close' } as const]),

@@ -5,6 +5,7 @@ import { type Piece, type ScoredToken, tokenLogprob } from './answer.ts'
 import { type Answering, answer, type Job, type Shape, type Usage } from './openai-answer.ts'
 import { checkMessages, idEvents, MAX_TOKENS, promptOf } from './openai-prompt.ts'
 import {
+  boundBy,
   type ChatRequest,
   type CompletionRequest,
   chatRequest,
@@ -163,6 +164,7 @@ export const openaiRoutes = (app: FastifyInstance, answering: Answering, created
     const prompt = await promptOf(body, served)
     const job: Job = {
       ...common(body),
+      grammar: boundBy(body, 'response_format'),
       prompt: () => prompt,
       formStops: [],
       maxTokens: body.max_tokens ?? MAX_TOKENS.completion,
@@ -179,6 +181,7 @@ export const openaiRoutes = (app: FastifyInstance, answering: Answering, created
     const form = await served.form()
     const job: Job = {
       ...common(body),
+      grammar: boundBy({ ...body, format: body.response_format }, 'response_format'),
       prompt({ fresh, stopped }) {
         const ids = fresh ? form.begin(body.messages) : form.goOn(body.messages, stopped)
         return { events: idEvents(ids), tokens: ids.length }

@@ -4,7 +4,8 @@
  */
 import { isDeepStrictEqual } from 'node:util'
 import { z } from 'zod'
-import { generate } from '../../topics/chunks.ts'
+import { type Grammar, type GrammarInput, generate, grammar } from '../../topics/chunks.ts'
+import { faultOfGrammar } from '../grammar/index.ts'
 import { Refusal } from './refusal.ts'
 import { checkSession } from './service.ts'
 
@@ -17,7 +18,6 @@ const lack = (why: string, ...neutral: readonly unknown[]): Lack => ({ why, neut
 
 const ONE = 'One request gives one answer. Send as many requests as answers are wanted.'
 const TOOLS = 'There are no tools: the model gives text, and the client makes of it what it wants.'
-const GRAMMAR = 'The engine does not bind its answers to a grammar.'
 const KEPT = 'Everything is in the log, and nowhere else.'
 
 const LACKING: Readonly<Record<string, Lack>> = {
@@ -30,8 +30,7 @@ const LACKING: Readonly<Record<string, Lack>> = {
   parallel_tool_calls: lack(TOOLS, true, false),
   functions: lack(TOOLS, []),
   function_call: lack(TOOLS, 'none', 'auto'),
-  response_format: lack(GRAMMAR, { type: 'text' }),
-  text: lack(GRAMMAR, {}, { format: { type: 'text' } }),
+  response_format: lack('A prompt is continued as it is; "grammar" binds the answer.', { type: 'text' }),
   modalities: lack('The model gives text.', ['text']),
   audio: lack('The model gives text.'),
   prediction: lack('Answers are not predicted by the client.'),
@@ -119,7 +118,29 @@ const common = {
     ])
     .default([]),
   user: z.string().optional(),
+  /** Not OpenAI's: a text in GBNF, as other servers of their protocol have it, or an object as in a `generate` event. */
+  grammar: z.union([z.string().transform((text) => ({ type: 'gbnf' as const, text })), shape.grammar]).optional(),
 }
+
+const anyJson = z.strictObject({ type: z.literal('json_object') })
+const plainText = z.strictObject({ type: z.literal('text') })
+/** `strict` changes nothing: what is asked for is kept, or refused. */
+const named = {
+  name: z.string().max(64),
+  description: z.string().nullish(),
+  schema: z.unknown(),
+  strict: z.boolean().nullish(),
+}
+const responseFormat = z.discriminatedUnion('type', [
+  plainText,
+  anyJson,
+  z.strictObject({ type: z.literal('json_schema'), json_schema: z.strictObject(named) }),
+])
+const textFormat = z.discriminatedUnion('type', [
+  plainText,
+  anyJson,
+  z.strictObject({ type: z.literal('json_schema'), ...named }),
+])
 
 const id = z.int().min(0)
 export const completionRequest = z.strictObject({
@@ -144,6 +165,7 @@ export const chatRequest = z.strictObject({
   ...common,
   max_completion_tokens: tokens.optional(),
   messages: z.array(message).min(1).max(MOST_MESSAGES),
+  response_format: responseFormat.default({ type: 'text' }),
   logprobs: z.boolean().default(false),
   top_logprobs: shape.topLogprobs,
 })
@@ -168,7 +190,9 @@ export const responseRequest = z.strictObject({
   top_logprobs: shape.topLogprobs,
   include: z.array(z.literal('message.output_text.logprobs')).default([]),
   stream: common.stream,
+  text: z.strictObject({ format: textFormat.default({ type: 'text' }) }).default({ format: { type: 'text' } }),
   user: common.user,
+  grammar: common.grammar,
   /** Whether another request may go on where this one ends. */
   store: z.boolean().default(true),
   previous_response_id: z.string().optional(),
@@ -192,6 +216,27 @@ export const parsedBody = <T>(schema: z.ZodType<T>, body: unknown): T => {
     )
   const param = issue.path.join('.')
   throw new Refusal(400, `${param === '' ? 'The body' : `"${param}"`} cannot be taken: ${issue.message}.`, { param })
+}
+
+/** What binds the answer. Throws a Refusal (400), naming the parameter, for what cannot be kept. */
+export const boundBy = (
+  given: {
+    readonly format?: z.output<typeof responseFormat | typeof textFormat>
+    readonly grammar?: GrammarInput | undefined
+  },
+  param: string,
+): Grammar | undefined => {
+  const { format = { type: 'text' }, grammar: own } = given
+  if (format.type !== 'text' && own !== undefined)
+    throw new Refusal(400, `"${param}" and "grammar" cannot bind an answer both.`, { param: 'grammar' })
+  const { schema = {} } = format.type !== 'json_schema' ? {} : 'json_schema' in format ? format.json_schema : format
+  const asked: GrammarInput | undefined =
+    format.type === 'text' ? own : format.type === 'json_object' ? { type: 'json' } : { type: 'jsonSchema', schema }
+  if (asked === undefined) return undefined
+  const parsed = grammar.safeParse(asked)
+  const fault = parsed.success ? faultOfGrammar(parsed.data) : `${parsed.error.issues[0]!.message}.`
+  if (fault !== null) throw new Refusal(400, fault, { param: format.type === 'text' ? 'grammar' : param })
+  return parsed.data
 }
 
 /** Alternatives belong to logprobs. Throws a Refusal. */

@@ -12,7 +12,7 @@ import { openAnswer, type Piece, type ScoredToken, tokenLogprob } from './answer
 import { answersTo, generatedIn, sendCancel, type Wanted } from './ask.ts'
 import { type Answering, type Asking, answer, type Job, type Shape, type Usage } from './openai-answer.ts'
 import { checkMessages, idEvents, MAX_TOKENS } from './openai-prompt.ts'
-import { drawingOf, parsedBody, responseRequest, sessionOfUser } from './openai-schema.ts'
+import { boundBy, drawingOf, parsedBody, responseRequest, sessionOfUser } from './openai-schema.ts'
 import { Refusal } from './refusal.ts'
 import { failureBody, goneSignal } from './service.ts'
 import { type ServerEvent, sendEvents } from './sse.ts'
@@ -105,7 +105,6 @@ const responseOf = (
   parallel_tool_calls: false,
   previous_response_id: null,
   temperature: null,
-  text: { format: { type: 'text' } },
   tool_choice: 'none',
   tools: [],
   top_p: null,
@@ -241,6 +240,7 @@ export const responseRoutes = (app: FastifyInstance, answering: Answering): void
       maxTokens: body.max_output_tokens ?? Math.min(MAX_TOKENS.chat, limits.tokens),
       drawing: drawingOf(body),
       topLogprobs: body.top_logprobs,
+      grammar: boundBy({ ...body.text, grammar: body.grammar }, 'text'),
       seed: undefined,
       stream: body.stream,
       keepsSession: body.store,

@@ -18,11 +18,13 @@ import {
 } from '../engine/types.ts'
 import { ContinuoError, codeOf, messageOf } from '../errors.ts'
 import { failpoint } from '../failpoint.ts'
+import type { Matcher } from '../grammar/index.ts'
 import type { Tokenizer } from '../models/tokenizer/types.ts'
 import * as conductor from '../state/conductor.ts'
 import { type Fingerprints, type Head, pulseMismatch } from '../state/head.ts'
 import { createHistory, type History } from '../state/history.ts'
 import { adaptedIn } from './adapted.ts'
+import { matcherOf, submitBound } from './bound.ts'
 import { createDetokenizer, NO_TEXT } from './detokenize.ts'
 import { alternativesIn, drawing, followsItself } from './drawing.ts'
 import { perspectivesIn } from './perspectives.ts'
@@ -37,7 +39,7 @@ export const FEED_SLICE = 256
 export interface Inference {
   /** Input records before this offset leave no trace in histories (`history` of the partition's cursor); default 0. */
   readonly historyFrom?: number
-  readonly model: Fingerprints & Partial<Pick<ModelInfo, 'endTokens' | 'perspectives'>>
+  readonly model: Fingerprints & Pick<ModelInfo, 'vocabSize'> & Partial<Pick<ModelInfo, 'endTokens' | 'perspectives'>>
   readonly tokenizer: Tokenizer | null
   submit(item: WorkItem): Promise<WorkResult>
   /**
@@ -148,9 +150,11 @@ const surprised = (head: Head, ids: Int32Array, nats: Float32Array, tokenizer: T
   }
 }
 
-/** The ids that end a generation: the package's, else the tokenizer's one. */
-const endsOf = ({ model, tokenizer }: Inference): readonly number[] =>
-  model.endTokens ?? (tokenizer === null || tokenizer.eos === null ? [] : [tokenizer.eos])
+/** The ids that end a generation: the package's, else the tokenizer's one, and those of the request. */
+const endsOf = ({ ignoreEnd, stopTokens }: Generate, { model, tokenizer }: Inference): readonly number[] => {
+  const own = model.endTokens ?? (tokenizer === null || tokenizer.eos === null ? [] : [tokenizer.eos])
+  return [...(ignoreEnd ? [] : own), ...stopTokens]
+}
 
 /** Notes what the context was fed, where the record is one of which histories know. `own`: as `History.fed` has it. */
 const remember = (
@@ -169,20 +173,21 @@ const finished = ({ unanswered, ...head }: Head, { event, rule, held }: Tokenize
   return { ...head, ...(count > 0 && { unanswered: count }), cursor: { ...head.cursor, complete: true, held } }
 }
 
-/** Up to `count` tokens. */
+/** Up to `count` tokens; `matcher`: where a request with a grammar stands in it. */
 async function generateSlice(
   session: SessionState,
   work: Tokenized,
   event: Generate,
   count: number,
   engine: Inference,
+  matcher: Matcher | null,
 ): Promise<Step> {
   const { context } = session
   const { tokenizer, model } = engine
   const noted = session.head.settings.perspectives && model.perspectives
   const state = session.head.generation ?? { index: 0, ...NO_TEXT }
   const detokenizer = createDetokenizer(state, event.stop)
-  const result = await engine.submit({
+  const item = {
     context,
     tokens: NO_TOKENS,
     nats: false,
@@ -191,11 +196,15 @@ async function generateSlice(
       ...drawing(event, () => session.history.tally(event.penaltyLast + state.index)),
       count,
       more: state.index + count < event.maxTokens,
-      endTokens: [...(event.ignoreEnd ? [] : endsOf(engine)), ...event.stopTokens],
+      endTokens: endsOf(event, engine),
       ...(tokenizer !== null && { stop: { ...detokenizer.sought, vocabulary: tokenizer } }),
     },
-  })
-  const { ended } = result
+  }
+  const result =
+    matcher === null
+      ? { ...(await engine.submit(item)), over: null }
+      : await submitBound(engine.submit, item, matcher, clockOf(session.head))
+  const { ended, over } = result
   const told = rememberedIn(session.head, work, result)
   let head = moved(session.head, result, result.generated.length)
   const ids = [...result.generated]
@@ -210,7 +219,9 @@ async function generateSlice(
     )
   const decoded = detokenizer.end()
   const index = state.index + ids.length
-  const finish = stopped ? 'stop' : index === event.maxTokens ? 'length' : ended === 'positions' ? 'context' : ended
+  const whole = index === event.maxTokens ? 'length' : null
+  const why = over === 'grammar' ? over : (whole ?? over ?? (ended === 'positions' ? 'context' : ended))
+  const finish = stopped ? 'stop' : why
   const value: Generated = {
     type: 'generated',
     version: 1,
@@ -416,6 +427,11 @@ export async function* advance(
   }
 
   if (event.type === 'generate') {
+    const { tokenizer, model } = engine
+    const matcher =
+      event.grammar && tokenizer
+        ? matcherOf(event, { vocabSize: model.vocabSize, tokenizer }, endsOf(event, engine), session)
+        : null
     for (;;) {
       const index = session.head.generation?.index ?? 0
       const count = Math.min(event.run - (index % event.run), event.maxTokens - index)
@@ -431,7 +447,7 @@ export async function* advance(
       }
       let step: Step
       try {
-        step = await generateSlice(session, work, event, count, engine)
+        step = await generateSlice(session, work, event, count, engine, matcher)
       } catch (error) {
         yield await brokenBy(error, count)
         return

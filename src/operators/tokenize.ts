@@ -9,6 +9,7 @@
  */
 import type { ModelInfo } from '../engine/types.ts'
 import { ContinuoError } from '../errors.ts'
+import { faultOfGrammar } from '../grammar/index.ts'
 import type { Tokenizer } from '../models/tokenizer/types.ts'
 import type { Head } from '../state/head.ts'
 import { faultOfFork, NOBODY, type Others } from './fork.ts'
@@ -124,6 +125,14 @@ const faultOfExperts = (event: Valid['event'], { adapts, perspectives }: Bounded
     : null
 }
 
+/** Why what is generated cannot be bound as the event asks; null: it can. */
+const faultOfBound = (event: Valid['event'], tokenizer: Tokenizer | null): string | null => {
+  if (event.type !== 'generate' || event.grammar === undefined) return null
+  return tokenizer === null
+    ? 'The model has no tokenizer, so a grammar says nothing of its tokens. Leave "grammar" out.'
+    : faultOfGrammar(event.grammar)
+}
+
 /** A `cancel` that ends no request. */
 export const idleCancel = ({ record, session, event }: Cancel): Rejected => ({
   kind: 'rejected',
@@ -186,7 +195,8 @@ export const tokenizeEvent = (
   if (stopped !== undefined && event.type !== 'close' && !(event.type === 'boundary' && event.reset)) {
     return reject(`${stopped.reason} A "${event.type}" event arrived.`)
   }
-  const fault = faultOfMemory(event, outerMemory, head?.archived ?? 0) ?? faultOfExperts(event, model)
+  const fault =
+    faultOfMemory(event, outerMemory, head?.archived ?? 0) ?? faultOfExperts(event, model) ?? faultOfBound(event, given)
   if (fault !== null) return reject(fault)
   if (event.type === 'open' && event.from !== undefined) {
     const parent = others.newest(event.from.session)

@@ -3,8 +3,9 @@
  * is fed, and the token waits until the observer is done.
  */
 import { storedDtypes } from '../engine/layout.ts'
-import type { Context, Generate, ModelInfo, WorkItem, WorkResult } from '../engine/types.ts'
+import type { Context, ModelInfo, WorkItem, WorkResult } from '../engine/types.ts'
 import { ContinuoError } from '../errors.ts'
+import { joinedResults, piece } from '../operators/pieces.ts'
 import { activeLevels, type ConductorState, type Phase } from '../state/conductor.ts'
 
 /** A persistent of the model as it stood; a copy, so it may be kept. */
@@ -83,53 +84,6 @@ export const observe = async (
   }
 }
 
-/** What draws of the parts found, put together. */
-const joinedNotes = (results: readonly WorkResult[]): Pick<WorkResult, 'draws' | 'experts'> => {
-  const draws = results.flatMap((each) => each.draws ?? [])
-  if (draws.length === 0) return {}
-  return { draws, experts: Int32Array.from(results.flatMap(({ experts = [] }) => [...experts])) }
-}
-
-/** The likeliest tokens of the parts, put together. */
-const joinedTop = (results: readonly WorkResult[]): Pick<WorkResult, 'top' | 'topLogprobs'> => {
-  const top = results.flatMap((each) => [...(each.top ?? [])])
-  if (top.length === 0) return {}
-  return { top: Int32Array.from(top), topLogprobs: joined(results.map(({ topLogprobs = NO_NUMBERS }) => topLogprobs)) }
-}
-
-const NO_NUMBERS = new Float32Array(0)
-
-const joined = (parts: readonly Float32Array[]): Float32Array => {
-  const out = new Float32Array(parts.reduce((sum, { length }) => sum + length, 0))
-  let at = 0
-  for (const part of parts) {
-    out.set(part, at)
-    at += part.length
-  }
-  return out
-}
-
-const counted = (counts: ReadonlyMap<number, number>, more: readonly number[]): ReadonlyMap<number, number> => {
-  const all = new Map(counts)
-  for (const id of more) all.set(id, (all.get(id) ?? 0) + 1)
-  return all
-}
-
-/** The next `count` tokens of a request of which `before` were generated. */
-const piece = (generate: Generate, before: readonly number[], count: number): Generate => {
-  const { stop, penalties } = generate
-  const more = generate.more === true || before.length + count < generate.count
-  const rest = {
-    ...generate,
-    count,
-    more,
-    ...(penalties && { penalties: { ...penalties, counts: counted(penalties.counts, before) } }),
-  }
-  if (stop === undefined) return rest
-  const tail = Buffer.concat([stop.tail, ...before.map((id) => stop.vocabulary.bytesOf(id))])
-  return { ...rest, stop: { ...stop, tail } }
-}
-
 /**
  * An engine that stops at every pulse divisible by `every` to let `look` see the context. Where calls are cut is not visible
  * in what they compute, so a probed session has the bits of one without probes.
@@ -166,15 +120,6 @@ export const stopping =
       const goesOn = at < tokens.length || (generate !== undefined && generated.length < generate.count)
       // A generation may end before its count.
       if (goesOn && (slice.length > 0 || result.ended === null)) continue
-      const events = results.flatMap((each) => each.events ?? [])
-      return {
-        ...result,
-        ...(events.length > 0 && { events }),
-        ...joinedNotes(results),
-        ...joinedTop(results),
-        nats: joined(results.map(({ nats }) => nats)),
-        generated: Int32Array.from(generated),
-        logprobs: joined(results.map(({ logprobs }) => logprobs)),
-      }
+      return joinedResults(results)
     }
   }

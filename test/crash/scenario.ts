@@ -6,7 +6,7 @@ import { readFileSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
 import type { RecordIn } from '../../src/streams/log.ts'
 import { partitionOfKey } from '../../src/streams/murmur2.ts'
-import { type ChunkInput, MAX_RUN } from '../../topics/chunks.ts'
+import { type ChunkInput, type GrammarInput, MAX_RUN } from '../../topics/chunks.ts'
 
 const document = readFileSync(fileURLToPath(new URL('../../docs/demo/harbour-log.txt', import.meta.url)), 'utf8')
 
@@ -31,6 +31,16 @@ const encode = (session: string, event: ChunkInput | string, at: number): Record
   timestamp: 1_700_000_000_000 + at,
 })
 
+/** They bind what is generated, and can go on as long as it is asked for. */
+const GRAMMARS: readonly GrammarInput[] = [
+  { type: 'regex', pattern: '([A-Z]?[a-z]+[ ,]|[0-9]{1,3}[.;] )*' },
+  {
+    type: 'jsonSchema',
+    schema: { type: 'array', items: { type: 'object', properties: { said: { type: 'string' }, at: {} } } },
+  },
+  { type: 'gbnf', text: 'root ::= (said "\\n")*\nsaid ::= "(" ([^()] | said)* ")"' },
+]
+
 const generateOf = (
   session: string,
   requestId: string,
@@ -52,6 +62,7 @@ const generateOf = (
       seed,
       stop,
       run: 1 + (seed % MAX_RUN),
+      ...(seed % 4 === 1 && { grammar: GRAMMARS[seed % GRAMMARS.length]! }),
       // Where somebody is killed, what penalties count must come again.
       ...(seed % 2 === 0 && { repetitionPenalty: 1.2, presencePenalty: 0.3, frequencyPenalty: 0.2, penaltyLast: 300 }),
       ...(seed % 3 === 0 && { minP: 0.01, topLogprobs: 2, logitBias: { 32: 0.5 } }),

@@ -1,6 +1,6 @@
 import { beforeAll, describe, expect, it } from 'vitest'
 import type { Model, Sampling } from '../../src/engine/types.ts'
-import { feed, generate, open } from './helpers.ts'
+import { errorOf, feed, generate, greedy, open } from './helpers.ts'
 import { surprisalOf } from './oracle.ts'
 import { randomRwkv7, safetensors, writePackage } from './packages.ts'
 
@@ -102,6 +102,39 @@ describe('sampling', () => {
       const { generated, logprobs } = await generate(model, context, 1, sampling)
       if (margin > 1e-5) expect(generated[0]).toBe(id)
       expect(logprobs[0]).toBeCloseTo(-surprisalOf(logits, generated[0]!), 4)
+    }
+  })
+
+  it('draws only what is allowed, by the rule on what is left, and tells the probability of the model', async () => {
+    const model = await open(dir)
+    const context = await started(model)
+    const ids = Array.from({ length: model.vocabSize }, (_, id) => id).filter((id) => id % 3 === 1)
+    const allowed = new BigUint64Array(Math.ceil(model.vocabSize / 64))
+    for (const id of ids) allowed[Math.floor(id / 64)]! |= 1n << BigInt(id % 64)
+    for (let i = 0; i < 60; i++) {
+      const sampling = { temperature: i % 3, topK: i % 4 === 1 ? 5 : 0, topP: i % 5 === 1 ? 0.7 : 1, seed: 7n }
+      const logits = [...(await model.logits(context))]
+      const left = logits.map((logit, id) => (ids.includes(id) ? logit : -1e30))
+      const { generated, logprobs } = await generate(model, context, 1, { ...sampling, ...{ allowed } })
+      const best = left.indexOf(Math.max(...left))
+      const { id, margin } =
+        sampling.temperature === 0 ? { id: best, margin: 1 } : expected(left, sampling, context.pulse - 1n)
+      if (margin > 1e-5) expect(generated[0]).toBe(id)
+      expect(ids).toContain(generated[0])
+      expect(logprobs[0]).toBeCloseTo(-surprisalOf(logits, generated[0]!), 4)
+    }
+  })
+
+  it('refuses allowed tokens of another vocabulary, and none', async () => {
+    const model = await open(dir)
+    const context = await started(model)
+    const words = Math.ceil(model.vocabSize / 64)
+    const beyond = new BigUint64Array(words)
+    // Only ids that the vocabulary does not have.
+    if (model.vocabSize % 64 > 0) beyond[words - 1] = 1n << 63n
+    for (const allowed of [beyond, new BigUint64Array(words), new BigUint64Array(words + 1).fill(1n)]) {
+      const refused = await errorOf(() => generate(model, context, 1, { ...greedy, ...{ allowed } }))
+      expect(refused).toMatchObject({ code: 'INVALID', message: expect.stringMatching(/allowed has \d+ words/) })
     }
   })
 

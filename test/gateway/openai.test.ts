@@ -1,6 +1,8 @@
 /** The client that OpenAI publishes, as it is, against a gateway with a worker. */
 import OpenAI from 'openai'
+import { zodResponseFormat } from 'openai/helpers/zod'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { z } from 'zod'
 import { openChat } from '../../src/models/chat/index.ts'
 import { openPackage } from '../../src/models/open.ts'
 import { chatTurn } from '../../src/sessions/chat.ts'
@@ -188,6 +190,47 @@ describe('completions', () => {
   })
 })
 
+describe('answers of a form', () => {
+  const ship = z.object({
+    name: z.string().regex(/^[A-Z][a-z]{2,8}$/),
+    cargo: z.enum(['salt', 'coal']),
+    crew: z.int().min(3).max(40),
+    mate: z.union([z.object({ watches: z.array(z.boolean()).max(3) }), z.null()]),
+  })
+  const messages = [{ role: 'user' as const, content: 'Which ship came in?' }]
+  const request = { model: 'demo', messages, max_tokens: 300, seed: 5, temperature: 1 }
+
+  test('are parsed by the client, as the schema of the request has them', async () => {
+    const format = zodResponseFormat(ship, 'ship')
+    const { choices } = await client.chat.completions.parse({ ...request, response_format: format })
+    expect(choices[0]).toMatchObject({ finish_reason: 'stop' })
+    expect(ship.parse(choices[0]!.message.parsed)).toEqual(JSON.parse(choices[0]!.message.content!))
+    const stream = client.chat.completions.stream({ ...request, response_format: format })
+    expect((await stream.finalChatCompletion()).choices[0]!.message.parsed).toEqual(choices[0]!.message.parsed)
+  })
+
+  test('are JSON, or of a grammar', async () => {
+    const object = await client.chat.completions.create({
+      ...request,
+      temperature: 0.3,
+      response_format: { type: 'json_object' },
+      stop: '}',
+    })
+    expect(object.choices[0]!.message.content).toMatch(/^\{/)
+    const given = { model: 'demo', prompt: PROMPT, seed: 2, max_tokens: 50 }
+    const answers = [{ type: 'regex', pattern: 'It was (calm|rough)\\.' }, 'root ::= "It was " ("calm" | "rough") "."']
+    for (const grammar of answers) {
+      const { choices } = await client.completions.create({ ...given, ...{ grammar } })
+      expect(choices[0]).toMatchObject({
+        text: expect.stringMatching(/^It was (calm|rough)\.$/),
+        finish_reason: 'stop',
+      })
+    }
+    const cut = await client.completions.create({ ...given, max_tokens: 5, ...{ grammar: answers[1] } })
+    expect(cut.choices[0]).toMatchObject({ text: 'It wa', finish_reason: 'length' })
+  })
+})
+
 describe('chat', () => {
   const question = { role: 'user' as const, content: 'What did the harbour master see?' }
   const request = { model: 'demo', max_completion_tokens: 48, temperature: 0.8, seed: 3 }
@@ -316,7 +359,18 @@ describe('refused with a sentence in the shape of OpenAI', () => {
   test.each([
     ['tools', { tools: [{ type: 'function', function: { name: 'f' } }] }, 'tools'],
     ['alternatives without logprobs', { top_logprobs: 2 }, 'top_logprobs'],
-    ['a grammar', { response_format: { type: 'json_object' } }, 'response_format'],
+    [
+      'a schema that cannot be kept',
+      { response_format: { type: 'json_schema', json_schema: { name: 's', schema: { not: {} } } } },
+      'response_format',
+    ],
+    [
+      'a schema that is none',
+      { response_format: { type: 'json_schema', json_schema: { name: 's', schema: [] } } },
+      'response_format',
+    ],
+    ['a grammar that cannot be read', { grammar: 'root = "x"' }, 'grammar'],
+    ['two grammars', { grammar: { type: 'json' }, response_format: { type: 'json_object' } }, 'grammar'],
     [
       'an image',
       { messages: [{ role: 'user', content: [{ type: 'image_url', image_url: { url: 'x' } }] }] },

@@ -1,6 +1,8 @@
 /** /v1/responses with the client that OpenAI publishes, across gateways: a response is found again by what its id says. */
 import OpenAI from 'openai'
+import { zodTextFormat } from 'openai/helpers/zod'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { z } from 'zod'
 import { temporary } from '../cli/helpers.ts'
 import { ask, logIn, type Refused, type Serving, serving } from './helpers.ts'
 
@@ -103,6 +105,15 @@ describe('a stream', () => {
   })
 })
 
+test('of a form is parsed by the client, and completed', async () => {
+  const watch = z.object({ bells: z.int().min(1).max(8), weather: z.enum(['fair', 'foul']) })
+  const text = { format: zodTextFormat(watch, 'watch') }
+  const response = await client.responses.parse({ ...request, temperature: 1, text })
+  expect(response).toMatchObject({ status: 'completed', incomplete_details: null })
+  expect(watch.parse(response.output_parsed)).toEqual(JSON.parse(response.output_text))
+  expect((await elsewhere.responses.retrieve(response.id)).output_text).toBe(response.output_text)
+})
+
 test('goes on after the one before, and only after the last', async () => {
   const first = await client.responses.create({ ...request, max_output_tokens: 20 })
   const second = await client.responses.create({
@@ -133,7 +144,7 @@ test.each([
 
 test.each([
   ['tools', { tools: [{ type: 'web_search' }] }, 'tools'],
-  ['a grammar', { text: { format: { type: 'json_object' } } }, 'text'],
+  ['a schema', { text: { format: { type: 'json_schema', name: 's', schema: { oneOf: [{}] } } } }, 'text'],
   ['background', { background: true }, 'background'],
   ['a session with a long name', { user: 'x'.repeat(200) }, 'user'],
 ])('%s cannot be had', async (_, more, param) => {

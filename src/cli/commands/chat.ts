@@ -76,6 +76,7 @@ const FINISHES: Readonly<Record<string, string>> = {
   length: 'The answer was cut at --max-tokens.',
   context:
     'The model has no position left. Begin a new conversation. A GPT-2 can go on with --overflow window, a folder of llama, qwen2 or qwen3 after continuo memory init DIR.',
+  blocked: 'The answer was broken off: no token of the model fits the grammar there.',
   cancelled: 'The answer was broken off.',
 }
 

@@ -12,6 +12,10 @@ import { openTail } from '../client/tail.ts'
 import { partitionsIn } from '../client/topics.ts'
 import { ContinuoError, messageOf } from '../errors.ts'
 import type { EventLog } from '../streams/log.ts'
+import type { BoardSource } from './boards.ts'
+import { createFeed } from './console-feed.ts'
+import { consoleRoutes } from './console-routes.ts'
+import type { Verify } from './console-verify.ts'
 import type { Keyring } from './keys.ts'
 import { openaiRoutes } from './openai-routes.ts'
 import { asRefusal, bodyOf, Refusal } from './refusal.ts'
@@ -57,6 +61,10 @@ export interface GatewayOptions {
   readonly tls: { readonly cert: Buffer; readonly key: Buffer } | null
   readonly limits: Limits
   readonly logger: GatewayLogger
+  /** Workers that the console asks for what only they know. */
+  readonly boards: readonly BoardSource[]
+  /** Recomputes the log with the model, for the console; null: there is no model for it. */
+  readonly verify: Verify | null
   /** Of a worker in this process: why it is not ready; null: it is, or there is none. */
   readonly unready?: () => string | null
 }
@@ -255,6 +263,7 @@ export const serveGateway = async (options: GatewayOptions): Promise<Gateway> =>
   const { partitions } = await partitionsIn(log, names)
   const closing = new AbortController()
   const ended = new AbortController()
+  const feed = createFeed({ log, names, partitions, boards: options.boards })
   const service: Service = {
     topics: {
       log,
@@ -263,7 +272,7 @@ export const serveGateway = async (options: GatewayOptions): Promise<Gateway> =>
       deadLetters: openTail(log, names.deadletters),
       observations: openTail(log, names.observations),
     },
-    sessions: followSessions(log, names, partitions, (message) => logger.warn({}, message)),
+    sessions: followSessions(log, names, partitions, (message) => logger.warn({}, message), feed.watcher),
     served,
     limits,
     noteFailure: (error) => logger.error({ stack: error instanceof Error ? error.stack : undefined }, messageOf(error)),
@@ -276,7 +285,13 @@ export const serveGateway = async (options: GatewayOptions): Promise<Gateway> =>
     ended.abort()
     await app.close()
     const { tokens, deadLetters, observations } = service.topics
-    await Promise.all([tokens.close(), deadLetters.close(), observations.close(), service.sessions.close()])
+    await Promise.all([
+      tokens.close(),
+      deadLetters.close(),
+      observations.close(),
+      service.sessions.close(),
+      feed.close(),
+    ])
   }
   try {
     app.server.maxConnections = MOST_CONNECTIONS
@@ -301,6 +316,8 @@ export const serveGateway = async (options: GatewayOptions): Promise<Gateway> =>
     const answering = { service, counter, turns: openTurns() }
     openaiRoutes(app, answering, Math.floor(Date.now() / 1000))
     responseRoutes(app, answering)
+    const { boards, verify } = options
+    consoleRoutes(app, { service, counter, feed, partitions, boards: boards.length > 0, verify })
     await app.listen({ host, port })
   } catch (error) {
     await end()

@@ -2,7 +2,7 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import type { TopicNames } from '../../topics/index.ts'
 import { ContinuoError, codeOf, messageOf } from '../errors.ts'
-import { faultOfHead, type Head, unseal } from '../state/head.ts'
+import { faultOfHead, type Head, type PartitionCursor, unseal } from '../state/head.ts'
 import type { EventLog, StoredRecord } from '../streams/log.ts'
 
 const RETRY = 250 // ms
@@ -83,11 +83,18 @@ export interface SessionsView {
   close(): Promise<void>
 }
 
+/** Who is told of each record of the state topic, in the order of its partition: the heads of a commit, then its cursor. */
+export interface StateWatcher {
+  head(view: SessionView, head: Head, record: StoredRecord): void
+  cursor(cursor: PartitionCursor, partition: number, record: StoredRecord): void
+}
+
 export const followSessions = (
   log: EventLog,
   names: TopicNames,
   partitions: number,
   warn: (message: string) => void,
+  watcher?: StateWatcher,
 ): SessionsView => {
   const over = new AbortController()
   const { signal } = over
@@ -102,7 +109,7 @@ export const followSessions = (
 
   const take = (record: StoredRecord, partition: number): void => {
     const { key, value, headers, offset } = record
-    if (key === null || (key.length === 0 && formats.has(partition))) return
+    if (key === null || (key.length === 0 && formats.has(partition) && watcher === undefined)) return
     const place = { topic: names.state, partition, keys: log.sealKeys }
     const state = unseal(`${names.state}, partition ${partition}, offset ${offset}`, key, value, headers, place)
     if (state.type === 'cursor') {
@@ -112,10 +119,13 @@ export const followSessions = (
           'INVALID',
           `Partition ${partition} of ${names.chunks} is read with --input-format text, and the gateway writes events as JSON, which would be read as text. Serve another log.`,
         )
+      watcher?.cursor(state, partition, record)
       return
     }
     if (!views.has(state.session)) sorted = null
-    views.set(state.session, viewOf(state, partition))
+    const view = viewOf(state, partition)
+    views.set(state.session, view)
+    watcher?.head(view, state, record)
     for (const look of waiting.get(state.session) ?? []) look()
   }
 

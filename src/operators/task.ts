@@ -36,7 +36,7 @@ export interface TaskOptions extends WorkerSettings {
   readonly onCommit?: (commit: Commit) => void
   readonly onState?: (partition: number, state: TaskState, error?: unknown) => void
   /** Called with the statistics of a memory that was just saved. */
-  readonly onHealth?: (seen: MemoryReport) => void
+  readonly onHealth?: (seen: MemoryReport, head: Head) => void
   readonly onRestored?: (partition: number, session: string, ms: number) => void
   readonly warn: (message: string) => void
 }
@@ -46,8 +46,8 @@ export interface Task {
   readonly state: TaskState
   /** Resolves when the task is over, with its last state and what ended it. */
   readonly over: Promise<{ readonly state: TaskState; readonly error?: unknown }>
-  /** Records delivered and not finished, and when something last happened (performance.now()). */
-  readonly load: { readonly records: number; readonly lastActivity: number }
+  /** Records delivered and not finished, steps that wait for their commit, and when something last happened (performance.now()). */
+  readonly load: { readonly records: number; readonly steps: number; readonly lastActivity: number }
   readonly sessions: ReadonlyMap<string, Head>
   readonly liveContexts: number
   /** Memory of those contexts. */
@@ -95,7 +95,7 @@ export const startTask = (partition: number, given: TaskOptions): Task => {
   const life = createLifecycle((state) => options.onState?.(partition, state, failure))
   let sessions: LiveSessions | null = null
   let committed = (): ReadonlyMap<string, Head> => new Map()
-  let load = () => 0
+  let load = () => ({ records: 0, steps: 0 })
   let offset = () => -1
   let lastActivity = performance.now()
 
@@ -153,7 +153,7 @@ export const startTask = (partition: number, given: TaskOptions): Task => {
     })
     const { snapshotEvery, warn } = options
     const inference = { table, sessions, model, partitions, snapshotEvery, stopping: stopping.signal, warn }
-    load = () => watermark.load.records
+    load = () => ({ records: watermark.load.records, steps: table.waiting })
     offset = () => watermark.position().offset
     if (stopping.signal.aborted) return
     life.to('running')
@@ -184,7 +184,7 @@ export const startTask = (partition: number, given: TaskOptions): Task => {
       onSnapshot: ({ head }, seen) => {
         const { globalStep } = head.conductor
         for (const sentence of diverging(head.session, globalStep, seen.health)) options.warn(sentence)
-        options.onHealth?.(seen)
+        options.onHealth?.(seen, head)
       },
     })
     await new Promise<void>((resolve, reject) => {
@@ -230,7 +230,7 @@ export const startTask = (partition: number, given: TaskOptions): Task => {
     },
     over: live(),
     get load() {
-      return { records: load(), lastActivity }
+      return { ...load(), lastActivity }
     },
     get sessions() {
       return committed()

@@ -1,6 +1,6 @@
 // @ts-check
 /** Where the blocks of a memory outside are: in the window, asleep, or brought back into the list. */
-import { byId, cleared, colour, count, setText } from './dom.js'
+import { byId, cleared, colour, count, plural, setText } from './dom.js'
 import { openWith } from './opening.js'
 import { store } from './store.js'
 
@@ -80,7 +80,7 @@ export const blocksView = () => {
       }
       const brought =
         awake.size === 0 ? 'none brought back' : `brought back: ${[...awake].sort((a, b) => a - b).join(', ')}`
-      const times = retrievals === 0 ? '' : ` Asked ${count(retrievals)} times, last because of ${why}.`
+      const times = retrievals === 0 ? '' : ` Asked ${plural(retrievals, 'time')}, last because of ${why}.`
       const untold = row.memory ? '' : ' This session does not tell what its memory does.'
       setText(now, `${count(sleeping)} blocks asleep, ${brought}.${times}${untold}`)
     },

@@ -81,7 +81,6 @@ export const virtualGrid = (holder, { label, columns, rowOf, onOpen, onSort }) =
     for (const [at, item] of shown) {
       if (at >= first && at < last) continue
       shown.delete(at)
-      item.element.remove()
       spare.push(item)
     }
     for (let at = first; at < last; at += 1) {
@@ -90,14 +89,18 @@ export const virtualGrid = (holder, { label, columns, rowOf, onOpen, onSort }) =
       if (row === undefined) continue
       let item = shown.get(at)
       if (item === undefined) {
-        item = spare.pop() ?? make()
+        // A row that left is moved, not taken out and put in again, which would cost a layout each.
+        item = spare.pop()
+        if (item === undefined) {
+          item = make()
+          space.append(item.element)
+        }
         item.at = at
         item.row = null
         item.element.style.transform = `translateY(${at * ROW}px)`
         item.element.id = `${name}-${at}`
         item.element.setAttribute('aria-rowindex', String(at + 2))
         shown.set(at, item)
-        space.append(item.element)
       }
       item.element.classList.toggle('active', at === active)
       item.element.classList.toggle('opened', id === opened)
@@ -107,6 +110,7 @@ export const virtualGrid = (holder, { label, columns, rowOf, onOpen, onSort }) =
       item.element.dataset.id = id
       for (const [index, column] of columns.entries()) column.fill(/** @type {HTMLElement} */ (item.cells[index]), row)
     }
+    for (const item of spare.splice(0)) item.element.remove()
     if (shown.has(active)) body.setAttribute('aria-activedescendant', `${name}-${active}`)
     else body.removeAttribute('aria-activedescendant')
   }

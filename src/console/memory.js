@@ -8,9 +8,12 @@ import { store } from './store.js'
  * @typedef {Extract<import('../gateway/console-types.ts').SessionEvent, { type: 'memory' }>} Report
  */
 
-/** Columns of the map, and the least height of a row, px. */
+/** Columns of the map; their width, px, from the least to the most; and the room for the names of tensors. */
 const MOST_COLUMNS = 240
-const COLUMN = 4
+const COLUMN = [4, 14]
+const NAMES = 76
+/** Of a row, in natural logarithms. */
+const LEAST_RANGE = 0.2
 
 /** @param {number | null} value */
 const gate = (value) => (value === null ? '–' : value.toPrecision(2))
@@ -68,6 +71,26 @@ const levelBars = () => {
   }
 }
 
+/**
+ * The names of the tensors, each beside the rows of its layers and levels.
+ * @param {CanvasRenderingContext2D} context
+ * @param {Report} report
+ * @param {number} size of a row
+ */
+const labels = (context, { norms }, size) => {
+  context.fillStyle = colour('quiet')
+  context.font = '11px system-ui, sans-serif'
+  context.textBaseline = 'middle'
+  for (let from = 0; from < norms.length; ) {
+    const name = norms[from]?.name ?? ''
+    let to = from
+    while (to < norms.length && norms[to]?.name === name) to += 1
+    const isRoomy = (to - from) * size >= 11
+    if (isRoomy) context.fillText(name, 0, ((from + to) / 2) * size, NAMES - 8)
+    from = to
+  }
+}
+
 export const memoryView = () => {
   const canvas = /** @type {HTMLCanvasElement} */ (byId('heat'))
   const now = byId('heat-now')
@@ -82,24 +105,29 @@ export const memoryView = () => {
     const last = reports.at(-1)
     if (last === undefined) return
     const rows = last.norms.length
-    const shown = reports.slice(-Math.min(MOST_COLUMNS, Math.floor(width / COLUMN)))
-    // Each row by its own range, in logarithms: a tensor is compared with itself.
+    const [least = 4, most = 14] = COLUMN
+    const room = width - NAMES
+    const shown = reports.slice(-Math.min(MOST_COLUMNS, Math.floor(room / least)))
+    const step = Math.max(least, Math.min(most, Math.floor(room / shown.length)))
+    // Each row by its own range, in logarithms: a tensor is compared with itself. What hardly moves looks as if it did not.
     const ranges = last.norms.map((_, at) => {
       const values = shown.map(({ norms }) => Math.log1p(norms[at]?.norm ?? 0))
-      return [Math.min(...values), Math.max(...values)]
+      const [low, high] = [Math.min(...values), Math.max(...values)]
+      const range = Math.max(high - low, LEAST_RANGE)
+      return [(low + high - range) / 2, range]
     })
     const [ground, ink] = [colour('heat-0'), colour('heat-1')]
     context.fillStyle = ground
-    context.fillRect(0, 0, width, height)
+    context.fillRect(NAMES, 0, room, height)
     const size = height / rows
+    labels(context, last, size)
     context.fillStyle = ink
     for (const [column, { norms }] of shown.entries()) {
-      const x = width - (shown.length - column) * COLUMN
+      const x = width - (shown.length - column) * step
       for (const [at, { norm }] of norms.entries()) {
-        const [least = 0, most = 1] = ranges[at] ?? []
-        context.globalAlpha =
-          norm === null ? 1 : most - least < 1e-6 ? 0.35 : 0.06 + (0.94 * (Math.log1p(norm) - least)) / (most - least)
-        context.fillRect(x, at * size, COLUMN - 0.5, Math.max(1, size - 0.5))
+        const [low = 0, range = 1] = ranges[at] ?? []
+        context.globalAlpha = norm === null ? 1 : 0.06 + (0.94 * (Math.log1p(norm) - low)) / range
+        context.fillRect(x, at * size, step - 0.5, Math.max(1, size - 0.5))
       }
     }
     context.globalAlpha = 1

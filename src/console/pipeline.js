@@ -93,7 +93,7 @@ export const drawPipeline = () => {
       note,
     )
     const item = h('li', { class: 'stage' }, box)
-    const flow = h('div', { class: 'arrow' }, out, arrow())
+    const flow = h('div', { class: 'arrow' }, out, arrow(), h('span', { class: 'per' }, stage.outUnit))
     if (stage.out !== null) item.append(flow)
     return { stage, number, note, out, flow, box, item }
   })
@@ -116,7 +116,7 @@ export const drawPipeline = () => {
       setText(note, stage.note(frame.pipeline))
       const passes = rateOf(stage.out)
       if (stage.out !== null) {
-        setText(out, passes === null ? '' : `${short(passes)} ${stage.outUnit}`)
+        setText(out, passes === null ? '' : short(passes))
         flow.classList.toggle('flowing', passes !== null && passes > 0)
       }
       if (stage.name === 'commit' && frame.pipeline.commits !== commits) {

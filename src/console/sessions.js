@@ -79,7 +79,7 @@ const COLUMNS = [
   },
   { key: 'trail', title: 'Lately', className: 'trail', fill: fillSpark },
   {
-    ...{ key: 'age', title: 'Unsaved', className: 'num opt', sortable: true },
+    ...{ key: 'age', title: 'Unsaved', className: 'num opt spare', sortable: true },
     fill: (cell, { pulse, snapshot }) => setText(cell, count(pulse - (snapshot ?? 0))),
   },
   { key: 'chain', title: 'Chain', className: 'mono opt chain', fill: (cell, { chain }) => setText(cell, chain) },

@@ -4,10 +4,11 @@
  * @module-tag slow
  */
 import { readFileSync } from 'node:fs'
+import { join } from 'node:path'
 import type { Browser, Page } from 'playwright-core'
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest'
-import { DOCUMENT } from '../cli/helpers.ts'
-import { ask, type Serving, servingAll } from '../gateway/helpers.ts'
+import { continuo, DOCUMENT, temporary } from '../cli/helpers.ts'
+import { ask, endWithTest, logIn, type Serving, serving, servingAll } from '../gateway/helpers.ts'
 import { chromiumPath, type Opened, openBrowser, openPage, stageOf, until, violationsOf } from './browser.ts'
 
 const ends: (() => Promise<unknown>)[] = []
@@ -117,19 +118,28 @@ describe.skipIf(chromiumPath === null)('the page', () => {
     await until(() => page.locator('#timeline-events').textContent()).toContain('went into the input again')
   })
 
-  test('verifies a log at rest, and says why not where it is not at rest', async () => {
+  test('verifies a log at rest', async () => {
     const { page } = await opened()
-    await post('busy', [
+    await post('read', [
       { type: 'text', text: 'Once' },
-      { type: 'generate', requestId: 'long', maxTokens: 1500, seed: 1 },
+      { type: 'generate', maxTokens: 100, seed: 1 },
     ])
-    await until(() => rowOf(page, 'busy').textContent()).toContain('writing')
-    await page.getByRole('button', { name: 'Verify', exact: true }).click()
-    await page.getByText('verify needs a log at rest').waitFor()
-    await until(() => rowOf(page, 'busy').textContent()).toContain('at rest')
+    await until(() => rowOf(page, 'read').textContent()).toContain('at rest104')
     await page.getByRole('button', { name: 'Verify', exact: true }).click()
     await page.locator('#verify-status', { hasText: 'Everything agrees.' }).waitFor({ timeout: 90_000 })
     await until(() => page.locator('#timeline-events').textContent()).toContain('everything agrees')
+  })
+
+  test('says why it verifies nothing where events are not read yet', async () => {
+    const log = logIn(temporary())
+    await continuo(['feed', '--log', log, '--session', 's', DOCUMENT])
+    const alone = await serving(log)
+    endWithTest(alone)
+    const { page } = await openPage(browser, alone.url)
+    onTestFinished(() => page.context().close())
+    await page.getByText('Live', { exact: true }).waitFor()
+    await page.getByRole('button', { name: 'Verify', exact: true }).click()
+    await page.getByText('verify needs a log at rest').waitFor()
   })
 
   test.each(['light', 'dark'] as const)('axe finds nothing wrong with it, %s', async (colorScheme) => {
@@ -169,6 +179,26 @@ describe.skipIf(chromiumPath === null)('the page', () => {
     await page.keyboard.press('ArrowUp')
     await page.keyboard.press('Enter')
     await until(() => page.locator('#session-id').textContent()).toBe('key-1')
+  })
+
+  test('asks for a key where the gateway does, and keeps it for its tab', async () => {
+    const keys = join(temporary(), 'keys.json')
+    const [key] = /ck_\S+/.exec((await continuo(['keys', 'add', 'me', '--keys', keys])).out)!
+    const guarded = await servingAll((end) => ends.push(end), '--keys', keys)
+    const { page, complaints } = await openPage(browser, guarded.url)
+    onTestFinished(() => page.context().close())
+    const field = page.getByLabel('Key', { exact: true })
+    await field.fill('ck_wrong')
+    await page.keyboard.press('Enter')
+    await page.getByText('This key is not known here.').waitFor()
+    expect(await violationsOf(page)).toEqual([])
+    await field.fill(key!)
+    await page.getByRole('button', { name: 'Use it' }).click()
+    await page.getByText('Live', { exact: true }).waitFor()
+    await page.reload()
+    await page.getByText('Live', { exact: true }).waitFor()
+    expect(await page.evaluate('localStorage.getItem("continuo-key")')).toBeNull()
+    expect(complaints).toEqual([])
   })
 
   test('keeps still for those who ask for it, and remembers the theme', async () => {

@@ -95,6 +95,8 @@ export const drawSessions = () => {
   let sorted = 0
   let seen = -1
   let isStale = true
+  /** @type {string[]} */
+  let order = []
 
   const grid = virtualGrid(byId('sessions-grid'), {
     label: 'Sessions',
@@ -115,11 +117,18 @@ export const drawSessions = () => {
   const arrange = () => {
     const wanted = find.value.trim().toLowerCase()
     const keyOf = /** @type {(row: SessionRow) => number | string} */ (KEYS[sort.key])
-    const rows = [...store.sessions.values()].filter(({ id }) => wanted === '' || id.toLowerCase().includes(wanted))
+    // Sorting what is nearly sorted costs little, so it begins with the last order where that has the same sessions.
+    const isSame = seen === store.sessionsSeen && order.length === store.sessions.size && wanted === ''
+    const ids = isSame ? order : [...store.sessions.keys()]
+    const rows = ids.flatMap((id) => {
+      const row = wanted === '' || id.toLowerCase().includes(wanted) ? store.sessions.get(id) : undefined
+      return row === undefined ? [] : [row]
+    })
     const sign = sort.descending ? -1 : 1
     const keyed = rows.map((row) => /** @type {const} */ ([keyOf(row), row.id]))
     keyed.sort(([a, x], [b, y]) => (a < b ? -sign : a > b ? sign : x < y ? -1 : 1))
-    grid.setOrder(keyed.map(([, id]) => id))
+    order = keyed.map(([, id]) => id)
+    grid.setOrder(order)
     grid.setSort(sort.key, sort.descending ? 'descending' : 'ascending')
     sorted = performance.now()
     seen = store.sessionsSeen

@@ -110,11 +110,14 @@ const stream = async (place: Place) => {
   const quiet = { info: () => undefined, warn: console.error, error: console.error }
   const served = {
     ...{ id: 'demo', vocabSize: model.vocabSize, tokenizer },
+    about: { type: model.modelType, levels: [], outerMemory: false, torus: null },
     form: () => Promise.reject(new Error('no conversation is asked for')),
   }
   const gateway = await serveGateway({
     ...{ log, names, served, logger: quiet, host: '127.0.0.1', port: 0, keys: null, tls: null },
     limits: { ...LIMITS, rate: 0 },
+    boards: [],
+    verify: null,
   })
   /** The same over HTTP. */
   const askGateway = async (seed: number): Promise<string> => {

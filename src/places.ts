@@ -29,6 +29,8 @@ export const CALL = inCheckout ? 'npm run continuo --' : 'npx continuo'
 /** The demo: by itself, and with flags behind it. */
 export const DEMO = inCheckout ? 'npm start' : 'npx continuo demo'
 export const DEMO_WITH = inCheckout ? 'npm start --' : DEMO
+/** The page on the demo's log, in one command; an installed package has none. */
+export const CONSOLE = inCheckout ? 'npm run console' : null
 export const SETUP = inCheckout ? 'npm run setup' : 'npx continuo setup'
 
 /** Starts a Kafka broker on this machine. A package does not have the one of a checkout. */

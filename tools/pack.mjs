@@ -1,11 +1,11 @@
 // `npm pack` runs this first (script "prepack"): it makes what an installed package has instead of the sources.
 //
-//   dist/                          src/ and topics/ as JavaScript and types, and the manual page
+//   dist/                          src/ and topics/ as JavaScript and types, the console's page as it is, and the manual page
 //   prebuilds/linux-x64/           the addon, where this machine is a Linux x64; docs/packaging.md says which systems load it
 //
 // Prints to stderr, because `npm pack --json` prints JSON.
 import { spawnSync } from 'node:child_process'
-import { copyFileSync, existsSync, globSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { copyFileSync, cpSync, existsSync, globSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { buildAddon, fail, node, root } from './addon.mjs'
 import { buildNative } from './build-native.mjs'
@@ -31,6 +31,10 @@ const compile = () => {
   run(node, [at('node_modules', 'typescript', 'bin', 'tsc'), '-p', at('tools', 'package.tsconfig.json')])
   const types = globSync('dist/**/*.d.ts', { cwd: root })
   for (const path of types) writeFileSync(at(path), readFileSync(at(path), 'utf8').replace(TYPE_IMPORT, '$1$2$3.js$2'))
+  cpSync(at('src', 'console'), at('dist', 'src', 'console'), {
+    recursive: true,
+    filter: (path) => !path.endsWith('.json'),
+  })
   // A process of its own, because npm may have started this one with a Node that is too old for the modules.
   const print = "import { manPage } from './dist/src/cli/man.js'; process.stdout.write(await manPage())"
   mkdirSync(at('dist', 'man'))

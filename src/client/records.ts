@@ -2,7 +2,7 @@
 
 import type { TopicContract } from '../../topics/common.ts'
 import { DEAD_LETTER_HEADERS } from '../../topics/deadletters.ts'
-import type { StoredRecord } from '../streams/log.ts'
+import type { EventLog, StoredRecord } from '../streams/log.ts'
 
 const utf8 = new TextDecoder()
 
@@ -28,4 +28,11 @@ export const recordAsJson = (topic: TopicContract['name'], record: StoredRecord)
   } catch {
     return { ...place, valueBase64: base64(record.value) }
   }
+}
+
+/** Whether a record stands at `from` or behind it. Offsets have gaps, so only reading tells. */
+export const hasUnread = async (log: EventLog, topic: string, partition: number, from: number): Promise<boolean> => {
+  for await (const { records } of log.read(topic, partition, from, { maxBytes: 1, undecodable: true }))
+    if (records.length > 0) return true
+  return false
 }

@@ -25,17 +25,20 @@ export interface LetterFilter {
   readonly partition?: number | undefined
   /** Offset of the refused record in the input. */
   readonly offset?: number | undefined
+  /** Offset of the letter's first part in the topic of dead letters. */
+  readonly letter?: number | undefined
   /** A part of the reason. */
   readonly reason?: string | undefined
 }
 
 export const matches = (
-  { at, key, reason }: DeadLetter,
-  { session, partition, offset, reason: part }: LetterFilter,
+  { at, key, reason, offset: place }: DeadLetter,
+  { session, partition, offset, letter, reason: part }: LetterFilter,
 ): boolean =>
   (session === undefined || (key !== null && textIn(key) === session)) &&
   (partition === undefined || at.partition === partition) &&
   (offset === undefined || at.offset === offset) &&
+  (letter === undefined || place === letter) &&
   (part === undefined || reason.includes(part))
 
 /** What became of one letter. */

@@ -78,7 +78,7 @@ export const generatedIn = (record: StoredRecord): Generated => {
 }
 
 /** Values of several sources as they come; when the caller leaves, or one of them fails, `stop` ends the others. */
-async function* merged<T>(sources: readonly AsyncGenerator<T>[], stop: () => void): AsyncGenerator<T> {
+export async function* merged<T>(sources: readonly AsyncGenerator<T>[], stop: () => void): AsyncGenerator<T> {
   const next = (source: AsyncGenerator<T>) => source.next().then((result) => ({ source, result }))
   const pending = new Map(sources.map((source) => [source, next(source)]))
   try {

@@ -13,6 +13,10 @@ import { partitionsIn } from '../client/topics.ts'
 import { ContinuoError, messageOf } from '../errors.ts'
 import type { EventLog } from '../streams/log.ts'
 import { placing } from '../streams/partitioner.ts'
+import type { BoardSource } from './boards.ts'
+import { createFeed } from './console-feed.ts'
+import { consoleRoutes } from './console-routes.ts'
+import type { Verify } from './console-verify.ts'
 import type { Keyring } from './keys.ts'
 import { createGatewayMetrics, metricsRoute } from './metrics.ts'
 import { openaiRoutes } from './openai-routes.ts'
@@ -61,6 +65,10 @@ export interface GatewayOptions {
   /** A request goes on to its end when its client goes away. Default: it is cancelled. */
   readonly keepsAnswers?: boolean
   readonly logger: GatewayLogger
+  /** Workers that the console asks for what only they know. */
+  readonly boards: readonly BoardSource[]
+  /** Recomputes the log with the model, for the console; null: there is no model for it. */
+  readonly verify: Verify | null
   /** Of a worker in this process: why it is not ready; null: it is, or there is none. */
   readonly unready?: () => string | null
 }
@@ -262,7 +270,8 @@ export const serveGateway = async (options: GatewayOptions): Promise<Gateway> =>
   const background = new Set<Promise<void>>()
   const noteFailure = (error: unknown): void =>
     logger.error({ stack: error instanceof Error ? error.stack : undefined }, messageOf(error))
-  const sessions = followSessions(log, names, partitions, (message) => logger.warn({}, message))
+  const feed = createFeed({ log, names, partitions, boards: options.boards })
+  const sessions = followSessions(log, names, partitions, (message) => logger.warn({}, message), feed.watcher)
   const counter = openCounter(limits.open)
   const metrics = createGatewayMetrics(counter)
   const service: Service = {
@@ -293,7 +302,13 @@ export const serveGateway = async (options: GatewayOptions): Promise<Gateway> =>
     await app.close()
     await Promise.all(background)
     const { tokens, deadLetters, observations } = service.topics
-    await Promise.all([tokens.close(), deadLetters.close(), observations.close(), service.sessions.close()])
+    await Promise.all([
+      tokens.close(),
+      deadLetters.close(),
+      observations.close(),
+      service.sessions.close(),
+      feed.close(),
+    ])
   }
   try {
     app.server.maxConnections = MOST_CONNECTIONS
@@ -319,6 +334,8 @@ export const serveGateway = async (options: GatewayOptions): Promise<Gateway> =>
     const answering = { service, counter, turns: openTurns() }
     openaiRoutes(app, answering, Math.floor(Date.now() / 1000))
     responseRoutes(app, answering)
+    const { boards, verify } = options
+    consoleRoutes(app, { service, counter, feed, partitions, boards: boards.length > 0, verify })
     await app.listen({ host, port })
   } catch (error) {
     await end()

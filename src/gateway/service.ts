@@ -4,6 +4,7 @@ import type { Tail } from '../client/tail.ts'
 import type { ChatForm } from '../models/chat/index.ts'
 import type { Tokenizer } from '../models/tokenizer/index.ts'
 import type { Topics } from './ask.ts'
+import type { Hello } from './console-types.ts'
 import type { GatewayMetrics } from './metrics.ts'
 import { asRefusal, bodyOf, Refusal } from './refusal.ts'
 import type { SessionsView } from './sessions-view.ts'
@@ -12,6 +13,8 @@ import type { SessionsView } from './sessions-view.ts'
 export interface Served {
   readonly id: string
   readonly vocabSize: number
+  /** For the console (console-types.ts has the words). */
+  readonly about: Omit<Hello['model'], 'id' | 'vocabSize' | 'text'>
   /** null: the model reads token ids only. */
   readonly tokenizer: Tokenizer | null
   /** Rejects with INVALID where the package has no form of conversation. */

@@ -5,7 +5,7 @@ import type { Partitioner } from '../../topics/input.ts'
 import { faultOfFeeding } from '../client/declared.ts'
 import { ContinuoError, codeOf, messageOf } from '../errors.ts'
 import { isGenesisCursor } from '../operators/partition-state.ts'
-import { faultOfHead, type Head, unseal } from '../state/head.ts'
+import { faultOfHead, type Head, type PartitionCursor, unseal } from '../state/head.ts'
 import type { EventLog, StoredRecord } from '../streams/log.ts'
 
 const RETRY = 250 // ms
@@ -88,11 +88,20 @@ export interface SessionsView {
   close(): Promise<void>
 }
 
+/** Who is told of each record of the state topic, in the order of its partition: the heads of a commit, then its cursor. */
+export interface StateWatcher {
+  head(view: SessionView, head: Head, record: StoredRecord): void
+  cursor(cursor: PartitionCursor, partition: number, record: StoredRecord): void
+  /** The session was deleted. */
+  gone(session: string): void
+}
+
 export const followSessions = (
   log: EventLog,
   names: TopicNames,
   partitions: number,
   warn: (message: string) => void,
+  watcher?: StateWatcher,
 ): SessionsView => {
   const over = new AbortController()
   const { signal } = over
@@ -108,7 +117,7 @@ export const followSessions = (
 
   const take = (record: StoredRecord, partition: number): void => {
     const { key, value, headers, offset } = record
-    if (key === null || (key.length === 0 && formats.has(partition))) return
+    if (key === null || (key.length === 0 && formats.has(partition) && watcher === undefined)) return
     const place = { topic: names.state, partition, keys: log.sealKeys }
     const state = unseal(`${names.state}, partition ${partition}, offset ${offset}`, key, value, headers, place)
     if (state.type === 'cursor') {
@@ -122,16 +131,20 @@ export const followSessions = (
       const fault = state.topic === names.chunks ? faultOfFeeding(state) : null
       if (fault !== null) throw new ContinuoError('INVALID', `${fault} Serve another log.`)
       partitioner = state.input?.partitioner ?? 'murmur2'
+      watcher?.cursor(state, partition, record)
       return
     }
     if (state.type === 'cancelled') return
     if (state.type === 'deleted') {
       views.delete(state.session)
       sorted = null
+      watcher?.gone(state.session)
       return
     }
     if (!views.has(state.session)) sorted = null
-    views.set(state.session, viewOf(state, partition))
+    const view = viewOf(state, partition)
+    views.set(state.session, view)
+    watcher?.head(view, state, record)
     for (const look of waiting.get(state.session) ?? []) look()
   }
 

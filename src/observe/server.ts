@@ -1,51 +1,14 @@
 /**
  * The worker's HTTP face: /metrics (Prometheus), /healthz (the process answers), /readyz (every assigned partition runs,
- * and every partition of the topic has a worker).
+ * and every partition of the topic has a worker), /board (what the console of a gateway draws; board.ts).
  */
 import { createServer, type Server } from 'node:http'
 import type { Socket } from 'node:net'
 import { ContinuoError, messageOf } from '../errors.ts'
 import type { Worker } from '../operators/worker.ts'
+import type { Board } from './board.ts'
 import type { Metrics } from './metrics.ts'
-import { gaps, idleness } from './standing.ts'
-
-export interface Readiness {
-  readonly ready: boolean
-  readonly reason?: string
-  /** A worker that owns nothing is ready to take over, and says so here. */
-  readonly idle?: string
-  readonly partitions: readonly { readonly partition: number; readonly state: string; readonly reason?: string }[]
-}
-
-export const readiness = (worker: Worker | null): Readiness => {
-  if (worker === null) return { ready: false, reason: 'The worker has not joined its group yet.', partitions: [] }
-  const { standing, halted } = worker
-  const partitions = worker.assigned.map((partition) => {
-    if (worker.refused.has(partition)) {
-      return { partition, state: 'refused', reason: messageOf(worker.refused.get(partition)) }
-    }
-    const state = worker.tasks.get(partition)?.state ?? 'waiting'
-    const trouble = state === 'running' ? undefined : worker.troubles.get(partition)
-    return { partition, state, ...(trouble !== undefined && { reason: messageOf(trouble) }) }
-  })
-  const refuse = (reason: string): Readiness => ({ ready: false, reason, partitions })
-  if (halted !== null) return refuse(halted.message)
-  if (standing.owned === null) return refuse('The worker waits for the group to give it partitions.')
-  const behind = partitions.filter(({ state }) => state !== 'running')
-  if (behind.length > 0)
-    return refuse(
-      behind
-        .map(
-          ({ partition, state, reason: why }) =>
-            `Partition ${partition} is ${state}${why === undefined ? '.' : `: ${why}`}`,
-        )
-        .join(' '),
-    )
-  const unserved = gaps(standing)
-  if (unserved !== null) return refuse(unserved)
-  if (partitions.length > 0) return { ready: true, partitions }
-  return { ready: true, idle: idleness(standing) ?? 'idle: the group is being shared anew.', partitions }
-}
+import { readiness } from './readiness.ts'
 
 /**
  * A scrape takes milliseconds. A client that takes longer is dropped, and of too many connections the oldest that is not being answered makes
@@ -100,13 +63,23 @@ const listen = (server: Server, port: number, host: string): Promise<void> =>
     server.listen(port, host, resolve)
   })
 
+/** A number of a query; 0 where it is none. */
+const numberIn = (query: URLSearchParams, name: string): number => {
+  const value = Number(query.get(name))
+  return Number.isSafeInteger(value) && value > 0 ? value : 0
+}
+
 export const serveObservation = async (
   metrics: Metrics,
+  board: Pick<Board, 'read'>,
   worker: () => Worker | null,
   port: number,
   host: string,
 ): Promise<ObservationServer> => {
-  const answer = async (path: string): Promise<{ status: number; type: string; body: string }> => {
+  const answer = async (
+    path: string,
+    query: URLSearchParams,
+  ): Promise<{ status: number; type: string; body: string }> => {
     switch (path) {
       case '/metrics':
         return { status: 200, type: metrics.registry.contentType, body: await metrics.registry.metrics() }
@@ -116,8 +89,12 @@ export const serveObservation = async (
         const state = readiness(worker())
         return { status: state.ready ? 200 : 503, type: 'application/json', body: `${JSON.stringify(state)}\n` }
       }
+      case '/board': {
+        const after = { report: numberIn(query, 'report'), event: numberIn(query, 'event') }
+        return { status: 200, type: 'application/json', body: `${JSON.stringify(board.read(after))}\n` }
+      }
       default:
-        return { status: 404, type: 'text/plain', body: 'There are /metrics, /healthz and /readyz.\n' }
+        return { status: 404, type: 'text/plain', body: 'There are /metrics, /healthz, /readyz and /board.\n' }
     }
   }
   const timing = {
@@ -126,12 +103,12 @@ export const serveObservation = async (
     connectionsCheckingInterval: LIMITS.look,
   }
   const server = createServer(timing, (request, response) => {
-    const path = (request.url ?? '/').split('?')[0]!
+    const [path = '/', query = ''] = (request.url ?? '/').split('?')
     if (request.method !== 'GET' && request.method !== 'HEAD') {
       response.writeHead(405, { allow: 'GET, HEAD', connection: 'close' }).end()
       return
     }
-    answer(path)
+    answer(path, new URLSearchParams(query))
       .catch((error: unknown) => ({ status: 500, type: 'text/plain', body: `${messageOf(error)}\n` }))
       .then(({ status, type, body }) => {
         // One request a connection: one that was kept open might make way for another just as its client sends the next.

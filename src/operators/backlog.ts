@@ -4,20 +4,25 @@ export interface Backlog {
   add(more: number): void
   release(fewer: number): void
   room(): Promise<void> | undefined
+  /** What was added and not released. */
+  readonly size: number
 }
 
 export const createBacklog = (limit: number): Backlog => {
   const waiting: (() => void)[] = []
-  let records = 0
+  let size = 0
   return {
     add(more) {
-      records += more
+      size += more
     },
     release(fewer) {
-      records -= fewer
-      if (records >= limit) return
+      size -= fewer
+      if (size >= limit) return
       for (const go of waiting.splice(0)) go()
     },
-    room: () => (records < limit ? undefined : new Promise((resolve) => waiting.push(resolve))),
+    room: () => (size < limit ? undefined : new Promise((resolve) => waiting.push(resolve))),
+    get size() {
+      return size
+    },
   }
 }

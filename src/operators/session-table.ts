@@ -60,6 +60,8 @@ export interface SessionTable {
   onWork(wake: () => void): void
   /** A step waits for its commit. */
   arrived(): void
+  /** Steps that wait for their commit. */
+  readonly waiting: number
   /** The newest snapshot of a session that is whole in the log, whether a committed head names it or not. */
   snapshotOf(session: string): SnapshotRef | undefined
   /** What those snapshots name in the blob store. */
@@ -159,6 +161,9 @@ export const createSessionTable = (options: TableOptions): SessionTable => {
       wake = woken
     },
     arrived: () => steps.add(1),
+    get waiting() {
+      return steps.size
+    },
     snapshotOf: refs.get,
     get living() {
       return refs.living

@@ -46,7 +46,7 @@ export interface TaskOptions extends WorkerSettings {
   /** Called when the task of a partition enters a state, with what ended it where something did. */
   readonly onState?: (partition: number, state: TaskState, error?: unknown) => void
   /** Called with the statistics of a memory that was just saved. */
-  readonly onHealth?: (seen: MemoryReport) => void
+  readonly onHealth?: (seen: MemoryReport, head: Head) => void
   /** Called when a context was rebuilt from snapshot and events, with the time that took, ms. */
   readonly onRestored?: (partition: number, session: string, ms: number) => void
   /** Traces the records of a partition; one for each task. */
@@ -63,8 +63,8 @@ export interface Task {
   readonly state: TaskState
   /** Resolves when the task is over, with its last state and what ended it. */
   readonly over: Promise<{ readonly state: TaskState; readonly error?: unknown }>
-  /** Records delivered and not finished, and when something last happened (performance.now()). */
-  readonly load: { readonly records: number; readonly lastActivity: number }
+  /** Records delivered and not finished, steps that wait for their commit, and when something last happened (performance.now()). */
+  readonly load: { readonly records: number; readonly steps: number; readonly lastActivity: number }
   /** The newest head of each session. */
   readonly sessions: ReadonlyMap<string, Head>
   /** Contexts in use, in memory or spilled. */
@@ -115,7 +115,7 @@ export const startTask = (partition: number, given: TaskOptions): Task => {
   let sessions: LiveSessions | null = null
   const tracing = options.trace?.(partition)
   let committed = (): ReadonlyMap<string, Head> => new Map()
-  let load = () => 0
+  let load = () => ({ records: 0, steps: 0 })
   let offset = () => -1
   let lastActivity = performance.now()
 
@@ -177,7 +177,7 @@ export const startTask = (partition: number, given: TaskOptions): Task => {
     })
     const { snapshotEvery, warn } = options
     const inference = { table, requests, sessions, model, homes, snapshotEvery, stopping: stopping.signal, warn }
-    load = () => watermark.load.records
+    load = () => ({ records: watermark.load.records, steps: table.waiting })
     offset = () => watermark.position().offset
     if (stopping.signal.aborted) return
     life.to('running')
@@ -211,7 +211,7 @@ export const startTask = (partition: number, given: TaskOptions): Task => {
       onSnapshot: ({ head }, seen) => {
         const { globalStep } = head.conductor
         for (const sentence of diverging(head.session, globalStep, seen.health)) options.warn(sentence)
-        options.onHealth?.(seen)
+        options.onHealth?.(seen, head)
       },
     })
     await new Promise<void>((resolve, reject) => {
@@ -258,7 +258,7 @@ export const startTask = (partition: number, given: TaskOptions): Task => {
     },
     over: live(),
     get load() {
-      return { records: load(), lastActivity }
+      return { ...load(), lastActivity }
     },
     get sessions() {
       return committed()

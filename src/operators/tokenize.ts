@@ -30,7 +30,8 @@ const missing: Tokenizer = {
   bytesOf: () => new Uint8Array(0),
 }
 
-const idsOf = (
+/** The ids that an event makes the model read; `held` before it and after it. */
+export const idsOf = (
   event: Valid['event'],
   { held, empty }: { readonly held: string; readonly empty: boolean },
   tokenizer: Tokenizer,

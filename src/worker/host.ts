@@ -1,8 +1,10 @@
 /** Runs a worker in this process, with metrics and health checks, until its signal fires, it is idle, or all its partitions are refused. */
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { TopicNames } from '../../topics/index.ts'
+import { hasUnread } from '../client/records.ts'
 import { codeOf, messageOf } from '../errors.ts'
 import type { ModelPackage } from '../models/open.ts'
+import { type Board, createBoard } from '../observe/board.ts'
 import type { Logger } from '../observe/log.ts'
 import { createMetrics } from '../observe/metrics.ts'
 import { type ObservationServer, serveObservation } from '../observe/server.ts'
@@ -32,6 +34,7 @@ export interface HostOptions {
 export interface Hosted {
   readonly worker: Worker
   readonly tally: Pick<Tally, 'totals' | 'speed'>
+  readonly board: Board
   readonly observationUrl: string | null
 }
 
@@ -51,13 +54,6 @@ export interface Outcome {
 const SILENT = 1500
 /** How often the host looks whether it is done. */
 const TICK = 25 // ms
-
-const hasUnread = async (log: EventLog, topic: string, partition: number, from: number): Promise<boolean> => {
-  // Offsets have gaps, so only reading tells.
-  for await (const { records } of log.read(topic, partition, from, { maxBytes: 1, undecodable: true }))
-    if (records.length > 0) return true
-  return false
-}
 
 /**
  * Nothing left to do in the whole topic: our tasks rest at the end of their partitions, and the partitions of others (or of
@@ -112,10 +108,11 @@ export const host = async (options: HostOptions): Promise<Outcome> => {
   let ending = false
   let worker: Worker | null = null
   const metrics = createMetrics({ log, names, model: loaded.model, worker: () => worker })
+  const board = createBoard({ model: loaded.model, worker: () => worker, tally })
   const found = (await log.topics([names.chunks])).find(({ name }) => name === names.chunks)
   let server: ObservationServer | null = null
   if (options.metrics !== null) {
-    server = await serveObservation(metrics, () => worker, options.metrics.port, options.metrics.host)
+    server = await serveObservation(metrics, board, () => worker, options.metrics.port, options.metrics.host)
     logger.info({ url: `${server.url}/metrics` }, 'metrics')
   }
   try {
@@ -131,6 +128,7 @@ export const host = async (options: HostOptions): Promise<Outcome> => {
       onStanding: tellStanding(logger),
       onState(partition, state, error) {
         metrics.state(partition, state)
+        board.state(partition, state, error)
         if (error === undefined) logger.info({ partition, state }, `partition ${partition} ${state}`)
         else logger.error({ partition, state, code: codeOf(error) }, messageOf(error))
         const task = worker?.tasks.get(partition)
@@ -143,10 +141,14 @@ export const host = async (options: HostOptions): Promise<Outcome> => {
         const pulse = worker?.tasks.get(partition)?.sessions.get(session)?.conductor.globalStep
         logger.info({ partition, session, pulse, ms: Math.round(ms) }, 'session restored')
       },
-      onHealth: (seen) => metrics.health(seen),
+      onHealth(seen, head) {
+        metrics.health(seen)
+        board.health(seen, head)
+      },
       onAdapted: metrics.adapted,
       onCommit(commit) {
         metrics.committed(commit, tally.add(commit))
+        board.committed(commit)
         const { partition, offset, records, ms } = commit
         logger.debug({ partition, offset, records, ms: Math.round(ms * 10) / 10 }, 'commit')
         for (const { record, session, outputs } of commit.steps) {
@@ -164,7 +166,7 @@ export const host = async (options: HostOptions): Promise<Outcome> => {
       )
     const started = performance.now()
     let isWaiting = false
-    options.onStarted?.({ worker, tally, observationUrl: server?.url ?? null })
+    options.onStarted?.({ worker, tally, board, observationUrl: server?.url ?? null })
     // Looked at, not raced: every race would leave its reaction on a promise that lives as long as the worker.
     const lost: unknown[] = []
     running.over.catch((error: unknown) => lost.push(error))

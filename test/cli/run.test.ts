@@ -4,6 +4,7 @@ import { cpSync, existsSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { describe, expect, it } from 'vitest'
+import { boardSchema } from '../../src/observe/board.ts'
 import type { Generated } from '../../topics/tokens.ts'
 import {
   continuo,
@@ -207,6 +208,11 @@ describe('continuo run', () => {
     expect(metrics).toMatch(/continuo_context_bytes\{partition="0"\} [1-9]\d{3,}\n/)
     expect(metrics).toMatch(/^continuo_commit_seconds_count [1-9]/m)
     expect(metrics).toMatch(/^continuo_engine_items_total [1-9]/m)
+    const board = boardSchema.parse(await (await fetch(`${url}/board`)).json())
+    expect(board.partitions).toMatchObject([{ partition: 0, state: 'running', sessions: 1, records: 0 }])
+    expect(board.events.map(({ state }) => state)).toContain('running')
+    const newer = boardSchema.parse(await (await fetch(`${url}/board?event=${board.events.at(-1)!.seq}`)).json())
+    expect(newer).toMatchObject({ instance: board.instance, events: [] })
     expect((await fetch(`${url}/nothing`)).status).toBe(404)
     expect((await fetch(`${url}/metrics`, { method: 'POST' })).status).toBe(405)
     running.child.kill('SIGTERM')

@@ -90,16 +90,6 @@ describe('the command line', () => {
       err: '--prompt - reads standard input, and nothing came from there.\n',
     })
   })
-
-  test('run says at its start that a model reads no text', async () => {
-    const sizes = { L: 1, H: 1, N: 8, F: 8, V: 30, D: { w: 4, a: 4, v: 4, g: 4 } }
-    const model = writePackage({ model_type: 'rwkv7' }, safetensors(randomRwkv7(1, sizes)))
-    const { code, err } = await continuo(['run', '--log', log, '--model', model, '--until-idle', '0'])
-    expect(code, err).toBe(0)
-    expect(err).toContain(
-      'The model has no tokenizer: it reads token ids alone, and every event of text becomes a dead letter.',
-    )
-  })
 })
 
 describe('a build that takes minutes', () => {

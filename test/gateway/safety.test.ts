@@ -60,7 +60,7 @@ describe('with keys', () => {
       expect(refused).toMatchObject({ status: 401, body: { error: { code: 'invalid_api_key' } } })
       expect(refused.headers.get('www-authenticate')).toBe('Bearer')
     }
-    for (const path of ['/v1/sessions', '/v1/sessions/x/tokens', '/v1/nothing', '/'])
+    for (const path of ['/v1/sessions', '/v1/sessions/x/tokens', '/v1/nothing', '/v1/console/events', '/nothing'])
       expect((await ask(`${gateway.url}${path}`)).status).toBe(401)
     expect((await ask(`${gateway.url}/healthz`)).status).toBe(200)
   })

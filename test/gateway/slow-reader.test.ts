@@ -33,7 +33,12 @@ test('a reader that takes nothing is disconnected; until then little of its stre
   const gateway = await serveGateway({
     log: counted,
     names,
-    served: { id: 'm', vocabSize: 256, tokenizer: byteTokenizer(), form: () => Promise.reject(new Error('none')) },
+    served: {
+      ...{ id: 'm', vocabSize: 256, tokenizer: byteTokenizer(), form: () => Promise.reject(new Error('none')) },
+      about: { type: 'none', levels: [], outerMemory: false, torus: null },
+    },
+    boards: [],
+    verify: null,
     host: '127.0.0.1',
     port: 0,
     keys: null,

@@ -1,6 +1,6 @@
 /** What a worker knows of what surrounds it: whether it has work, whether everybody has, and whether the input is what it was. */
 import { describe, expect, test } from 'vitest'
-import { readiness } from '../../src/observe/server.ts'
+import { readiness } from '../../src/observe/readiness.ts'
 import { gaps, idleness } from '../../src/observe/standing.ts'
 import type { Standing } from '../../src/operators/worker.ts'
 import type { EventLog } from '../../src/streams/log.ts'

@@ -15,7 +15,7 @@ const importsOf = (source: string): readonly string[] =>
   [...source.matchAll(STATIC), ...source.matchAll(DYNAMIC)].map(([, from, bare]) => (from ?? bare)!)
 
 export const readImports = (root: string, folders: readonly string[]): ImportGraph => {
-  const files = folders.flatMap((folder) => globSync(`${folder}/**/*.ts`, { cwd: root })).sort()
+  const files = folders.flatMap((folder) => globSync(`${folder}/**/*.{ts,js}`, { cwd: root })).sort()
   return new Map(
     files.map((file) => {
       const found = importsOf(readFileSync(join(root, file), 'utf8'))

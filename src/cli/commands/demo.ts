@@ -3,7 +3,7 @@ import type { TopicNames } from '../../../topics/index.ts'
 import { chunkRecord, textEvents } from '../../client/chunks.ts'
 import { ensureTopics, namesOf } from '../../client/topics.ts'
 import { ContinuoError, messageOf } from '../../errors.ts'
-import { CALL, DEMO, DEMO_WITH, demoModel, inPackage, recallModel } from '../../places.ts'
+import { CALL, CONSOLE, DEMO, DEMO_WITH, demoModel, inPackage, recallModel } from '../../places.ts'
 import type { Head } from '../../state/head.ts'
 import type { EventLog, RecordIn } from '../../streams/log.ts'
 import { command, type ExitCode } from '../command.ts'
@@ -102,9 +102,10 @@ const startAgain = (
   ].join(' ')
 }
 
-const nextSteps = (again: string, logUrl: string, modelDir: string): string => {
+const nextSteps = (again: string, logUrl: string, modelDir: string, isUsual: boolean): string => {
   const log = quoted(logUrl)
   const model = quoted(modelDir)
+  const serve = `${CALL} serve --log ${log} --model ${model} --with-worker`
   return [
     'Try next:',
     `  ${again.padEnd(40)}   go on where this run stopped (kill it midway, too)`,
@@ -113,6 +114,8 @@ const nextSteps = (again: string, logUrl: string, modelDir: string): string => {
     `  ${CALL} verify --log ${log} --model ${model}`,
     `  ${CALL} feed --log ${log} --session ${SESSION} --generate 200 --temperature 0.8`,
     `  ${CALL} run --log ${log} --model ${model} --until-idle 500`,
+    '',
+    `A page shows it at http://127.0.0.1:8080/ while this runs: ${isUsual ? (CONSOLE ?? serve) : serve}`,
   ].join('\n')
 }
 
@@ -188,7 +191,9 @@ export const demo = command({
                 `Session "${SESSION}" stands at pulse ${count(globalStep)}, chain ${head.chain.slice(0, 12)}…; this run ${sums(plan.head, head)}.`,
               )
             }
-            print(`Everything is in ${log.url}.\n\n${nextSteps(again, log.url, flags.model)}`)
+            print(
+              `Everything is in ${log.url}.\n\n${nextSteps(again, log.url, flags.model, !given.has('log') && !given.has('model'))}`,
+            )
           }
           for (const [, error] of outcome.refused) say(messageOf(error))
           return exitCodeOf(outcome)

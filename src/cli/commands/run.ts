@@ -164,10 +164,6 @@ export const run = command({
       if (created.length > 0) logger.info({ created, partitions }, 'topics created')
       const opened = phases.map(([phase, ms]) => `${phase} ${ms} ms`).join(', ')
       logger.info({ phases: Object.fromEntries(phases) }, `model opened: ${opened}`)
-      if (loaded.tokenizer === null)
-        logger.warn(
-          'The model has no tokenizer: it reads token ids alone, and every event of text becomes a dead letter.',
-        )
       // An embedded log is a file of this machine itself.
       if (log.kind === 'kafka' && log.blobs?.pathOf !== undefined)
         logger.warn(

@@ -1,24 +1,28 @@
 import { existsSync, readFileSync } from 'node:fs'
 import { basename, resolve } from 'node:path'
+import { z } from 'zod'
 import type { TopicNames } from '../../../topics/index.ts'
 import { ensureTopics, namesOf, partitionsIn } from '../../client/topics.ts'
 import { messageOf } from '../../errors.ts'
+import { boardAt } from '../../gateway/boards.ts'
+import type { Verify } from '../../gateway/console-verify.ts'
 import { openKeyring } from '../../gateway/keys.ts'
 import { type GatewayOptions, isLoopback, LIMITS, serveGateway } from '../../gateway/server.ts'
 import type { Limits, Served } from '../../gateway/service.ts'
-import { type ChatPackage, openForm } from '../../models/chat/index.ts'
-import { describePackage, type ModelPackage } from '../../models/open.ts'
+import { openForm } from '../../models/chat/index.ts'
+import { type Described, describePackage, type ModelPackage, openPackage } from '../../models/open.ts'
 import { createLogger, LOG_LEVELS, type Logger } from '../../observe/log.ts'
-import { readiness } from '../../observe/server.ts'
+import { readiness } from '../../observe/readiness.ts'
 import { refuseCompacted } from '../../operators/compacted-input.ts'
 import type { WorkerSettings } from '../../operators/settings.ts'
-import type { Worker } from '../../operators/worker.ts'
+import { type VerifiedAtRest, verifyAtRest } from '../../operators/verify-rest.ts'
 import type { EventLog } from '../../streams/log.ts'
-import { host as hostWorker, type Outcome } from '../../worker/host.ts'
+import { type Hosted, host as hostWorker, type Outcome } from '../../worker/host.ts'
 import { command, type ExitCode } from '../command.ts'
 import { blocksOf, checkInput, openOptions, withExistingLog, withLog, withModel } from '../common.ts'
-import { choice, on, optional, refuseIdle, text, usage, type Values, whole } from '../flags.ts'
+import { choice, list, on, optional, refuseIdle, text, usage, type Values, whole } from '../flags.ts'
 import { checkRules, rulesOf } from '../input-flags.ts'
+import { openUrl } from '../open-url.ts'
 import { print, printJson, say } from '../output.ts'
 import { untilSignal } from '../signals.ts'
 import { metricsFlags, placeFlags, settingsOf, workerFlags } from '../worker-flags.ts'
@@ -55,6 +59,11 @@ const gatewayFlags = {
     },
   ),
   'no-cancel': on('an answer whose client goes away is generated to its end'),
+  'worker-metrics': list(
+    'URL',
+    'where a worker elsewhere serves its metrics (--metrics-port): the console shows what only it knows; may be repeated',
+  ),
+  open: on('open the console in a browser'),
   grace: whole('S', 'seconds that answers under way have to end, after a signal', 10, { min: 0, max: 3600 }),
 }
 
@@ -101,12 +110,16 @@ const checkAddress = ({ host, keys }: Flags): void => {
     )
 }
 
-interface TextPackage extends Omit<ChatPackage, 'tokenizer'> {
-  readonly vocabSize: number
-  readonly tokenizer: Served['tokenizer']
+/** Columns and rows of the torus of experts, of a package that has one. */
+const torusOf = (config: unknown): readonly [number, number] | null => {
+  const found = z.object({ experts: z.object({ torus: z.tuple([z.int(), z.int()]) }) }).safeParse(config)
+  return found.success ? found.data.experts.torus : null
 }
 
-const servedOf = (flags: Flags, { tokenizer, vocabSize, ...about }: TextPackage): Served => {
+const servedOf = (flags: Flags, { found, request, text: { tokenizer } }: Described): Served => {
+  const { dir, config, metadata } = found
+  const { modelType, vocabSize, levels, outerMemory } = request
+  const about = { dir, modelType, vocabSize, metadata }
   let form: ReturnType<Served['form']> | null = null
   const open = (): ReturnType<Served['form']> => {
     if (tokenizer === null) throw usage('This model has no tokenizer, so it cannot read messages.')
@@ -116,6 +129,7 @@ const servedOf = (flags: Flags, { tokenizer, vocabSize, ...about }: TextPackage)
   return {
     id: flags['model-name'] ?? (existsSync(flags.model) ? basename(resolve(flags.model)) : flags.model),
     vocabSize,
+    about: { type: modelType, levels: levels ?? [], outerMemory: outerMemory != null, torus: torusOf(config) },
     tokenizer,
     form: async () => {
       form ??= open()
@@ -124,14 +138,33 @@ const servedOf = (flags: Flags, { tokenizer, vocabSize, ...about }: TextPackage)
   }
 }
 
+type Blocks = WorkerSettings['blocks']
+
+/** verify for the console, with a model that `lend` has open for so long. */
+const verifyWith =
+  (
+    log: EventLog,
+    names: TopicNames,
+    flags: Flags,
+    lend: (use: (loaded: ModelPackage, blocks: Blocks) => Promise<VerifiedAtRest>) => Promise<VerifiedAtRest>,
+  ): Verify =>
+  async (onProgress) => {
+    const { partitions } = await partitionsIn(log, names)
+    return lend(({ model, tokenizer }, blocks) =>
+      verifyAtRest({ log, names, model, tokenizer, format: flags['input-format'], blocks, onProgress }, partitions),
+    )
+  }
+
 const start = async (
   flags: Flags,
   log: EventLog,
   names: TopicNames,
   served: Served,
   logger: Logger,
-  worker: (() => Worker | null) | null,
+  hosted: (() => Hosted | null) | null,
+  verify: Verify,
 ) => {
+  const worker = hosted && (() => hosted()?.worker ?? null)
   const unready = (): string | null => {
     const state = readiness(worker?.() ?? null)
     return state.ready ? null : (state.reason ?? 'The worker is not ready.')
@@ -147,10 +180,23 @@ const start = async (
     limits: limitsOf(flags),
     keepsAnswers: flags['no-cancel'],
     logger,
+    boards: [
+      ...(hosted === null
+        ? []
+        : [
+            { url: null, read: (after: Parameters<Hosted['board']['read']>[0]) => hosted()?.board.read(after) ?? null },
+          ]),
+      ...flags['worker-metrics'].map(boardAt),
+    ],
+    verify,
     ...(worker !== null && { unready }),
   })
   if (flags.json) printJson({ type: 'listening', url: gateway.url, model: served.id, worker: worker !== null })
-  else print(`Serving ${served.id} at ${gateway.url}${worker === null ? '' : ', with a worker'}.`)
+  else {
+    print(`Serving ${served.id} at ${gateway.url}${worker === null ? '' : ', with a worker'}.`)
+    print(`The console is the page at ${gateway.url}/`)
+  }
+  if (flags.open) openUrl(`${gateway.url}/`, say)
   return gateway
 }
 
@@ -165,6 +211,7 @@ const withWorker = async (
   log: EventLog,
   loaded: ModelPackage,
   settings: WorkerSettings,
+  blocks: Blocks,
   logger: Logger,
   stopping: AbortSignal,
 ): Promise<ExitCode> => {
@@ -173,11 +220,10 @@ const withWorker = async (
   const { partitions } = await ensureTopics(log, names, flags.partitions)
   checkRules(settings.input ?? {}, partitions)
   await refuseCompacted(log, names.chunks)
-  const { model, tokenizer, metadata } = loaded
-  const { dir, modelType, vocabSize } = model
+  const described = await describePackage(flags.model, openOptions(flags), () => undefined)
   const port = flags['metrics-port']
   const ending = new AbortController()
-  let worker: Worker | null = null
+  let hosted: Hosted | null = null
   const hosting = hostWorker({
     log,
     names,
@@ -188,15 +234,16 @@ const withWorker = async (
     logger,
     stopping: ending.signal,
     onStarted(started) {
-      worker = started.worker
+      hosted = started
     },
   })
   // Looked at below; a rejection before that is none that nobody handles.
   hosting.catch(() => undefined)
   let outcome: Outcome
   try {
-    const served = servedOf(flags, { dir, modelType, vocabSize, tokenizer, metadata })
-    const gateway = await start(flags, log, names, served, logger, () => worker)
+    const served = servedOf(flags, described)
+    const verify = verifyWith(log, names, flags, (use) => use(loaded, blocks))
+    const gateway = await start(flags, log, names, served, logger, () => hosted, verify)
     // The worker ends first only where it cannot go on.
     await Promise.race([until(stopping), hosting.catch(() => undefined)])
     await gateway.close(flags.grace * SECOND)
@@ -213,7 +260,7 @@ const withWorker = async (
 export const serve = command({
   name: 'serve',
   about:
-    'An HTTP gateway before a log: requests become events, and answers are read from the output topics. It speaks the protocol of OpenAI (completions, chats and responses) and its own: sessions, events into them, and streams of tokens that lose and repeat nothing when a client reconnects. Workers answer (continuo run), or one in this process by --with-worker. docs/serve.md has the routes.',
+    'An HTTP gateway before a log: requests become events, and answers are read from the output topics. It speaks the protocol of OpenAI (completions, chats and responses) and its own: sessions, events into them, and streams of tokens that lose and repeat nothing when a client reconnects. Workers answer (continuo run), or one in this process by --with-worker. At / it shows the console, a page on all of this (docs/console.md). docs/serve.md has the routes.',
   flags: FLAGS,
   notes:
     'Without --keys it answers at an address of this machine alone. SIGTERM ends streams, gives answers under way their time, and leaves; clients reconnect where they were.',
@@ -229,6 +276,11 @@ export const serve = command({
     rulesOf(flags, given)
     if (flags['metrics-port'] === undefined) refuseIdle(given, ['metrics-host'], '--metrics-port P')
     tlsOf(flags)
+    for (const url of flags['worker-metrics'])
+      if (!/^https?:\/\/[^/?#]+$/.test(url))
+        throw usage(
+          `--worker-metrics takes the address of a worker's metrics, as http://127.0.0.1:9464; "${url}" is none.`,
+        )
     const logger = createLogger({
       level: flags['log-level'],
       write: (line) => process.stderr.write(line),
@@ -240,7 +292,7 @@ export const serve = command({
         const { warn: _, ...blocks } = blocksOf(flags, given, loaded.model)
         return withLog(
           flags,
-          (log) => withWorker(flags, log, loaded, settingsOf(flags, given, blocks), logger, stopping),
+          (log) => withWorker(flags, log, loaded, settingsOf(flags, given, blocks), blocks, logger, stopping),
           {
             sessionTimeout: flags['session-timeout'],
           },
@@ -248,18 +300,19 @@ export const serve = command({
       })
     const workersOwn = Object.keys({ ...workerFlags, ...metricsFlags }).filter((name) => !OPENING.includes(name))
     refuseIdle(given, workersOwn, '--with-worker')
-    const { found, request, text: read } = await describePackage(flags.model, openOptions(flags), say)
-    const served = servedOf(flags, {
-      dir: found.dir,
-      modelType: request.modelType,
-      vocabSize: request.vocabSize,
-      tokenizer: read.tokenizer,
-      metadata: found.metadata,
-    })
+    const served = servedOf(flags, await describePackage(flags.model, openOptions(flags), say))
     return withExistingLog(flags, async (log) => {
       const names = namesOf(log, flags['input-topic'])
       await partitionsIn(log, names)
-      const gateway = await start(flags, log, names, served, logger, null)
+      const verify = verifyWith(log, names, flags, async (use) => {
+        const loaded = await openPackage(flags.model, openOptions(flags))
+        try {
+          return await use(loaded, undefined)
+        } finally {
+          loaded.model.close()
+        }
+      })
+      const gateway = await start(flags, log, names, served, logger, null, verify)
       await until(stopping)
       await gateway.close(flags.grace * SECOND)
       return 0

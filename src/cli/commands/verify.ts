@@ -1,11 +1,7 @@
-import type { TopicNames } from '../../../topics/index.ts'
 import { namesOf } from '../../client/topics.ts'
-import { codeOf } from '../../errors.ts'
 import { startProgress } from '../../observe/progress.ts'
-import { type Verification, verifyLog } from '../../operators/verify.ts'
-import { readState } from '../../operators/verify-stored.ts'
-import { checkFits, type Fingerprints } from '../../state/head.ts'
-import type { EventLog } from '../../streams/log.ts'
+import type { Verification } from '../../operators/verify.ts'
+import { verifyAtRest } from '../../operators/verify-rest.ts'
 import { command } from '../command.ts'
 import {
   blobFlags,
@@ -24,28 +20,6 @@ import { count, plural, print, printable, printJson, say } from '../output.ts'
 
 /** Sessions without a beginning that are named one by one. */
 const PARTIAL_SHOWN = 10
-
-/** Every commit of a worker moves the state topic. Equal texts: no commit came in between. */
-const stateBounds = async (log: EventLog, names: TopicNames, partitions: number): Promise<string> => {
-  const all = Array.from({ length: partitions }, (_, partition) => log.bounds(names.state, partition))
-  return (await Promise.all(all)).map(({ begin, end }) => `${begin} ${end}`).join()
-}
-
-/** With another model everything differs: that is one thing to say, and nothing to verify. Throws REFUSED, as a run would. */
-const refuseOther = async (
-  log: EventLog,
-  names: TopicNames,
-  partitions: number,
-  model: Fingerprints,
-): Promise<void> => {
-  for (let partition = 0; partition < partitions; partition += 1) {
-    const state = await readState(log, names, partition, () => undefined).catch((error: unknown) => {
-      // What a worker trims meanwhile is said further on.
-      if (codeOf(error) !== 'POSITION') throw error
-    })
-    if (state?.cursor) checkFits(state.cursor, model)
-  }
-}
 
 const tell = (result: Verification, seconds: number, blobs: boolean): void => {
   const { findings, partial } = result
@@ -94,12 +68,10 @@ export const verify = command({
       withModel(flags.model, flags, async ({ model, tokenizer }) => {
         const names = namesOf(log, flags['input-topic'])
         const partitions = await partitionsOf(log, names)
-        await refuseOther(log, names, partitions, model)
-        const before = await stateBounds(log, names, partitions)
         let at: string | null = null
         const progress = flags.json ? null : startProgress(process.stderr, () => at)
         const started = performance.now()
-        const result = await verifyLog({
+        const options = {
           log,
           names,
           model,
@@ -108,17 +80,16 @@ export const verify = command({
           blobs: flags.blobs,
           blocks: blocksOf(flags, given, model),
           ...(flags.session === undefined ? {} : { session: flags.session }),
-          onProgress: ({ partition, offset, end }) => {
+          onProgress: ({ partition, offset, end }: { partition: number; offset: number; end: number }) => {
             at = `Partition ${partition}: offset ${offset} of ${end}`
           },
-        })
+        }
+        const result = await verifyAtRest(options, partitions)
         progress?.stop()
-        const moved = (await stateBounds(log, names, partitions)) !== before
-        // What a worker wrote meanwhile is half seen: no difference found so says anything.
-        const findings = moved ? [] : result.findings
+        const { moved, findings } = result
         const unknown = flags.session !== undefined && result.sessions === 0 && !moved
         const ok = findings.length === 0 && !moved && !unknown
-        if (flags.json) printJson({ ok, moved, ...result, findings })
+        if (flags.json) printJson({ ok, ...result })
         if (moved) {
           say(
             `A worker was writing to ${log.url} while it was read, and verify needs a log at rest: stop the workers and verify again.`,

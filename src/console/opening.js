@@ -1,0 +1,16 @@
+// @ts-check
+/** Settings of a session, by an `open` event: what it tells of itself from then on. */
+import { pathOf, post } from './api.js'
+import { store } from './store.js'
+
+/** Asks for settings beside those that the session that is looked at has. @param {Record<string, true>} more */
+export const openWith = async (more) => {
+  const row = store.selected === null ? undefined : store.sessions.get(store.selected)
+  if (row === undefined) return
+  const kept = Object.fromEntries(
+    ['surprisal', 'memory', 'perspectives'].flatMap((name) =>
+      row[/** @type {'memory'} */ (name)] ? [[name, true]] : [],
+    ),
+  )
+  await post(`${pathOf(row.id)}/chunks`, { type: 'open', ...kept, ...more })
+}

@@ -1,0 +1,213 @@
+/**
+ * The page in a real browser, before a gateway with a worker: what it shows, what it does, and for whom.
+ *
+ * @module-tag slow
+ */
+import { readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import type { Browser, Page } from 'playwright-core'
+import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest'
+import { continuo, DOCUMENT, temporary } from '../cli/helpers.ts'
+import { ask, endWithTest, logIn, type Serving, serving, servingAll } from '../gateway/helpers.ts'
+import { chromiumPath, type Opened, openBrowser, openPage, stageOf, until, violationsOf } from './browser.ts'
+
+const ends: (() => Promise<unknown>)[] = []
+let gateway: Serving
+let browser: Browser
+beforeAll(async () => {
+  if (chromiumPath === null) return
+  gateway = await servingAll((end) => ends.push(end), '--snapshot-every', '256')
+  browser = await openBrowser()
+  ends.push(() => browser.close())
+})
+afterAll(() => Promise.all(ends.map((end) => end())))
+
+const post = (session: string, events: unknown) =>
+  ask<{ error?: { message: string } }>(`${gateway.url}/v1/sessions/${encodeURIComponent(session)}/chunks`, events)
+const text = readFileSync(DOCUMENT, 'utf8')
+
+const opened = async (options = {}): Promise<Opened> => {
+  const found = await openPage(browser, gateway.url, options)
+  onTestFinished(async () => {
+    await found.page.context().close()
+    expect(found.complaints).toEqual([])
+  })
+  await found.page.getByText('Live', { exact: true }).waitFor()
+  return found
+}
+const rowOf = (page: Page, id: string) => page.locator(`.grid [data-id="${id}"]`)
+
+describe.skipIf(chromiumPath === null)('the page', () => {
+  test('shows the pipeline at work: numbers that grow, rates on its arrows', async () => {
+    const { page } = await opened()
+    const before = Number((await stageOf(page, 'commit')).inside)
+    await post('numbers', [
+      { type: 'text', text: text.slice(0, 3000) },
+      { type: 'generate', maxTokens: 600, seed: 1 },
+    ])
+    await until(async () => Number((await stageOf(page, 'commit')).inside)).toBeGreaterThan(before)
+    await until(async () => Number.parseFloat((await stageOf(page, 'tokenize · infer')).rate)).toBeGreaterThan(0)
+    await until(() => rowOf(page, 'numbers').textContent()).toContain(
+      (Buffer.byteLength(text.slice(0, 3000)) + 600).toLocaleString('en-US'),
+    )
+    await until(() => rowOf(page, 'numbers').locator('path').getAttribute('d')).toMatch(/^M.+L/)
+    await until(() => page.locator('#partitions-table tbody').textContent()).toMatch(/^0running/)
+    expect(await page.locator('#workers-table tbody').textContent()).toContain('this process')
+    expect(await page.locator('#timeline-last').textContent()).toMatch(/commits? in two minutes/)
+  })
+
+  test('shades each token by its surprisal in two inks, and offers it to a session that does not tell', async () => {
+    const { page } = await opened()
+    await post('shaded', [
+      { type: 'open', surprisal: true },
+      { type: 'text', text: 'It was high water — über Ω xqzj' },
+      { type: 'generate', maxTokens: 40, seed: 1 },
+    ])
+    await rowOf(page, 'shaded').click()
+    const shown = page.locator('#text')
+    await until(() => shown.textContent()).toContain('It was high water — über Ω xqzj')
+    const read = shown.locator('.ink-read')
+    expect(await read.locator('.s4, .s5').count()).toBeGreaterThan(0)
+    await until(async () => (await shown.locator('.ink-written').allTextContents()).join('').length).toBe(40)
+
+    await post('plain', { type: 'text', text: 'Nothing is told of this.' })
+    await rowOf(page, 'plain').click()
+    await until(() => shown.textContent()).toBe(' opened Nothing is told of this.')
+    expect(await shown.locator('.s1, .s2, .s3, .s4, .s5').count()).toBe(0)
+    await page.getByRole('button', { name: 'Shade it from now on' }).click()
+    await until(() => page.locator('#session-note').isHidden()).toBe(true)
+    await post('plain', { type: 'text', text: ' But of this: qzxj' })
+    await until(() => shown.locator('.s4, .s5').count()).toBeGreaterThan(0)
+  })
+
+  test('draws the norms of the memory with each snapshot', async () => {
+    const { page } = await opened()
+    await post('norms', { type: 'text', text: text.slice(0, 2000) })
+    await rowOf(page, 'norms').click()
+    await until(() => page.locator('#heat-now').textContent()).toMatch(/^Pulse [\d,]+: \d+ norms, the largest \d/)
+    const inks = await page.evaluate(`(() => {
+      const canvas = document.getElementById('heat')
+      const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height)
+      return new Set(new Uint32Array(data.buffer)).size
+    })()`)
+    expect(inks).toBeGreaterThan(2)
+  })
+
+  test('asks, and follows the answer', async () => {
+    const { page } = await opened()
+    await page.getByLabel('Session', { exact: true }).fill('asked')
+    await page.getByLabel('Text', { exact: true }).fill('The harbour master ')
+    await page.getByLabel('Tokens', { exact: true }).fill('40')
+    await page.getByRole('button', { name: 'Send' }).click()
+    await page.getByText('The answer has 40 tokens (length).').waitFor()
+    expect((await page.locator('#ask-answer').textContent())!.length).toBe(40)
+    expect(await page.locator('#session-id').textContent()).toBe('asked')
+  })
+
+  test('lists dead letters and sends one again, which works once its cause is gone', async () => {
+    const { page } = await opened()
+    await post('late', { type: 'generate', requestId: 'r', maxTokens: 4 })
+    const letter = page.locator('#letters-table tr', { hasText: 'late' })
+    await letter.getByText('nothing to continue').waitFor()
+    await post('late', { type: 'text', text: 'Now there is something' })
+    await until(() => rowOf(page, 'late').count()).toBe(1)
+    await letter.getByRole('button', { name: /Replay/ }).click()
+    await page.getByText(/The event went into the input again, at partition 0, offset \d+\./).waitFor()
+    await rowOf(page, 'late').click()
+    await until(async () => (await page.locator('#text .ink-written').allTextContents()).join('').length).toBe(4)
+    await until(() => page.locator('#timeline-events').textContent()).toContain('went into the input again')
+  })
+
+  test('verifies a log at rest', async () => {
+    const { page } = await opened()
+    await post('read', [
+      { type: 'text', text: 'Once' },
+      { type: 'generate', maxTokens: 100, seed: 1 },
+    ])
+    await until(() => rowOf(page, 'read').textContent()).toContain('at rest104')
+    await page.getByRole('button', { name: 'Verify', exact: true }).click()
+    await page.locator('#verify-status', { hasText: 'Everything agrees.' }).waitFor({ timeout: 90_000 })
+    await until(() => page.locator('#timeline-events').textContent()).toContain('everything agrees')
+  })
+
+  test('says why it verifies nothing where events are not read yet', async () => {
+    const log = logIn(temporary())
+    await continuo(['feed', '--log', log, '--session', 's', DOCUMENT])
+    const alone = await serving(log)
+    endWithTest(alone)
+    const { page } = await openPage(browser, alone.url)
+    onTestFinished(() => page.context().close())
+    await page.getByText('Live', { exact: true }).waitFor()
+    await page.getByRole('button', { name: 'Verify', exact: true }).click()
+    await page.getByText('verify needs a log at rest').waitFor()
+  })
+
+  test.each(['light', 'dark'] as const)('axe finds nothing wrong with it, %s', async (colorScheme) => {
+    const { page } = await opened({ colorScheme })
+    await post('axe', [
+      { type: 'open', surprisal: true },
+      { type: 'text', text: text.slice(0, 800) },
+      { type: 'generate', maxTokens: 64, seed: 1 },
+    ])
+    await rowOf(page, 'axe').click()
+    await until(() => page.locator('#text .ink-written').count()).toBeGreaterThan(0)
+    expect(await violationsOf(page)).toEqual([])
+  })
+
+  test('can be used with a keyboard alone', async () => {
+    const { page } = await opened()
+    await post('key-1', { type: 'text', text: 'a' })
+    await post('key-2', { type: 'text', text: 'b' })
+    await until(() => rowOf(page, 'key-2').count()).toBe(1)
+    await page.keyboard.press('Tab')
+    expect(await page.evaluate('document.activeElement.textContent')).toBe('Skip to the sessions')
+    await page.keyboard.press('Enter')
+    await page.keyboard.press('Tab')
+    expect(await page.evaluate('document.activeElement.id')).toBe('sessions-find')
+    await page.keyboard.type('key-')
+    await until(() => page.locator('.grid').getAttribute('aria-rowcount')).toBe('3')
+    await page.keyboard.press('Tab')
+    expect(await page.evaluate('document.activeElement.getAttribute("role")')).toBe('grid')
+    // The first head that sorts: by session.
+    await page.keyboard.press('Tab')
+    await page.keyboard.press('Enter')
+    expect(await page.locator('[role=columnheader]').first().getAttribute('aria-sort')).toBe('ascending')
+    await page.keyboard.press('Shift+Tab')
+    await page.keyboard.press('End')
+    const active = await page.locator('.grid').getAttribute('aria-activedescendant')
+    expect(await page.locator(`#${active}`).getAttribute('data-id')).toBe('key-2')
+    await page.keyboard.press('ArrowUp')
+    await page.keyboard.press('Enter')
+    await until(() => page.locator('#session-id').textContent()).toBe('key-1')
+  })
+
+  test('asks for a key where the gateway does, and keeps it for its tab', async () => {
+    const keys = join(temporary(), 'keys.json')
+    const [key] = /ck_\S+/.exec((await continuo(['keys', 'add', 'me', '--keys', keys])).out)!
+    const guarded = await servingAll((end) => ends.push(end), '--keys', keys)
+    const { page, complaints } = await openPage(browser, guarded.url)
+    onTestFinished(() => page.context().close())
+    const field = page.getByLabel('Key', { exact: true })
+    await field.fill('ck_wrong')
+    await page.keyboard.press('Enter')
+    await page.getByText('This key is not known here.').waitFor()
+    expect(await violationsOf(page)).toEqual([])
+    await field.fill(key!)
+    await page.getByRole('button', { name: 'Use it' }).click()
+    await page.getByText('Live', { exact: true }).waitFor()
+    await page.reload()
+    await page.getByText('Live', { exact: true }).waitFor()
+    expect(await page.evaluate('localStorage.getItem("continuo-key")')).toBeNull()
+    expect(complaints).toEqual([])
+  })
+
+  test('keeps still for those who ask for it, and remembers the theme', async () => {
+    const { page } = await opened({ reducedMotion: 'reduce' })
+    expect(await page.evaluate('getComputedStyle(document.querySelector(".arrow .run")).animationName')).toBe('none')
+    await page.getByRole('button', { name: 'Theme: system' }).click()
+    await page.getByRole('button', { name: 'Theme: light' }).click()
+    await page.reload()
+    await page.getByRole('button', { name: 'Theme: dark' }).waitFor()
+    expect(await page.evaluate('document.documentElement.dataset.theme')).toBe('dark')
+  })
+})

@@ -9,7 +9,6 @@ import { beforeAll, describe, expect, test } from 'vitest'
 import { wrapped } from '../../src/cli/command.ts'
 import { COMMANDS } from '../../src/cli/commands/index.ts'
 import { remainingText } from '../../src/cli/remaining.ts'
-import { randomRwkv7, safetensors, writePackage } from '../engine/packages.ts'
 import { continuo, MODEL, ROOT, temporary } from './helpers.ts'
 
 describe('a page for a terminal', () => {

@@ -171,7 +171,7 @@ describe.skipIf(chromiumPath === null)('the page', () => {
     // The first head that sorts: by session.
     await page.keyboard.press('Tab')
     await page.keyboard.press('Enter')
-    expect(await page.locator('[role=columnheader]').first().getAttribute('aria-sort')).toBe('ascending')
+    await until(() => page.locator('[role=columnheader]').first().getAttribute('aria-sort')).toBe('ascending')
     await page.keyboard.press('Shift+Tab')
     await page.keyboard.press('End')
     const active = await page.locator('.grid').getAttribute('aria-activedescendant')

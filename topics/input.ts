@@ -8,6 +8,7 @@ import { count } from './common.ts'
  * (kcat, Confluent's Python, Go and .NET clients); `any`: from something that Continuo does not check.
  */
 export const PARTITIONERS = ['murmur2', 'crc32', 'any'] as const
+/** How clients choose the partition of a key. */
 export type Partitioner = (typeof PARTITIONERS)[number]
 
 const name = z.string().min(1).max(512)
@@ -48,6 +49,7 @@ export const inputRules = z.strictObject({
   cloudEvents: z.literal(true).optional(),
   generate: generateRule.optional(),
 })
+/** What a worker is told of its input beside the format. */
 export type InputRules = z.infer<typeof inputRules>
 
 /** The rules of a partition as its cursor keeps them; `since`: from this offset on, new sessions are refused in a partition that is not theirs. */

@@ -179,6 +179,7 @@ export const cancelled = z.strictObject({
   /** The `cancel` event. */
   cause,
 })
+/** Where a cancelled request ended. */
 export type Cancelled = z.infer<typeof cancelled>
 
 /** A deleted session: no head of its key that stands before this record counts any more. The record itself is garbage from the start. */

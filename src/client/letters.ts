@@ -5,8 +5,11 @@ import { textIn } from './records.ts'
 
 /** Place of a record: `topic/partition/offset`. */
 export interface Place {
+  /** Its topic. */
   readonly topic: string
+  /** Its partition, from 0. */
   readonly partition: number
+  /** Its offset in the partition. */
   readonly offset: number
 }
 
@@ -20,10 +23,13 @@ export interface DeadLetter {
   readonly at: Place
   /** Of the refused record, ms since 1970. */
   readonly timestamp: number
+  /** The sentence that says why it was refused. */
   readonly reason: string
   /** As the refused record had them. */
   readonly key: Uint8Array | null
+  /** Its bytes; null: it had none. */
   readonly value: Uint8Array | null
+  /** Its own headers, without those of the letter. */
   readonly headers: Headers
   /** The offsets of a record batch, which could not be decoded and which `value` holds; null: it is one record. */
   readonly batch: string | null

@@ -21,7 +21,9 @@ const BATCH_BYTES = 512 * 1024
 
 /** Which letters; what is left out does not matter. */
 export interface LetterFilter {
+  /** The session that the key names. */
   readonly session?: string | undefined
+  /** Partition of the refused record in the input. */
   readonly partition?: number | undefined
   /** Offset of the refused record in the input. */
   readonly offset?: number | undefined
@@ -47,19 +49,27 @@ export type Replayed =
   /** It had been replayed before, or cannot be: `why` is a sentence. */
   | { readonly letter: DeadLetter; readonly outcome: 'before' | 'refused'; readonly why: string }
 
+/** Which letters are sent again, and who is told. */
 export interface ReplayOptions extends LetterFilter {
+  /** Names of the log's topics: `topicNames(log.prefix)`. */
   readonly names: TopicNames
+  /** Partitions of the input. */
   readonly partitions: number
   /** Also letters that were replayed before, or of which that is not known any more. Default false. */
   readonly again?: boolean
   /** No further letter is replayed after it fires. */
   readonly signal?: AbortSignal
+  /** Called for each letter when it is known what became of it. */
   readonly onLetter?: (done: Replayed) => void
 }
 
+/** How many letters had which outcome. */
 export interface ReplayCounts {
+  /** Sent again by this call. */
   readonly replayed: number
+  /** Left out: sent again by an earlier call. */
   readonly before: number
+  /** Left out: they cannot be events again. */
   readonly refused: number
 }
 

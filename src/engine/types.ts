@@ -147,8 +147,9 @@ export interface Sampling {
 export interface Penalties {
   /** 1 changes nothing. */
   readonly repetition: number
-  /** 0 changes nothing. */
+  /** Subtracted from the logit of each id that counts; 0 changes nothing. */
   readonly presence: number
+  /** Subtracted once for each time that it counts; 0 changes nothing. */
   readonly frequency: number
   /** How often each id counts, before this item; those that it generates count too. */
   readonly counts: ReadonlyMap<number, number>
@@ -291,8 +292,9 @@ export interface WorkResult {
   readonly generated: Int32Array
   /** ln p of each generated token under the model itself (temperature 1, nothing cut off). */
   readonly logprobs: Float32Array
-  /** [generated][topLogprobs]: ids, the likeliest first, and ln p of each under the model itself; of a smaller vocabulary all. Missing unless asked for. */
+  /** [generated][topLogprobs]: ids, the likeliest first; of a smaller vocabulary all. Missing unless asked for. */
   readonly top?: Int32Array
+  /** [generated][topLogprobs]: ln p of each of them under the model itself. */
   readonly topLogprobs?: Float32Array
   /** The cause that ended the generation before its `count`. An end token (`eos`) that was drawn is in none of the results. */
   readonly ended: 'eos' | 'stop' | 'positions' | null

@@ -144,7 +144,8 @@ export const consoleRoutes = (app: FastifyInstance, deps: ConsoleDeps): void => 
         told = one
       },
     })
-    if (told === undefined) throw new Refusal(404, `There is no dead letter at ${letter.partition}:${letter.offset}.`)
+    if (told === undefined)
+      throw new Refusal(400, `There is no dead letter at ${letter.partition}:${letter.offset}.`, { param: 'offset' })
     if (told.outcome !== 'replayed') throw new Refusal(409, told.why)
     const placed = { partition: letter.partition, offset: told.offset }
     feed.note({

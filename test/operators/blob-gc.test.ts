@@ -103,7 +103,8 @@ test('a worker that runs loses its partition, claims it again and goes on', () =
   return benches.use(
     async (bench) => {
       await bench.feed(read('a', textOf(600)))
-      const running = await bench.start({ fencedPause: 10 })
+      // Long enough for the collection to end before the worker claims the partition again.
+      const running = await bench.start({ fencedPause: 2000 })
       await running.idle()
       await bench.feed(read('a', textOf(300, 2)))
       const { store: seen } = await collect(bench)

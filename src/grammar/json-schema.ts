@@ -4,6 +4,7 @@
  * not known here is refused, since an answer that breaks it would be none.
  */
 import { ANY, among, charsOf, without } from './chars.ts'
+import { areDisjoint } from './disjoint.ts'
 import {
   chars,
   EMPTY,
@@ -46,7 +47,7 @@ const ANNOTATIONS = new Set(
   ]),
 )
 const OF_TYPE = {
-  object: ['properties', 'required', 'additionalProperties'],
+  object: ['properties', 'required', 'additionalProperties', 'propertyNames'],
   array: ['items', 'prefixItems', 'minItems', 'maxItems'],
   string: ['minLength', 'maxLength', 'pattern', 'format'],
   number: ['minimum', 'maximum', 'exclusiveMinimum', 'exclusiveMaximum'],
@@ -58,7 +59,9 @@ type Type = keyof typeof OF_TYPE
 const TYPES = Object.keys(OF_TYPE) as Type[]
 /** Types of a schema that names none; an integer is a number. */
 const DISJOINT = TYPES.filter((type) => type !== 'integer')
-const COMBINING = ['$ref', 'anyOf', 'allOf', 'enum', 'const'] as const
+const COMBINING = ['$ref', 'anyOf', 'oneOf', 'allOf', 'enum', 'const'] as const
+/** Schemas of one "oneOf": each is compared with each other. */
+const MOST_ALTERNATIVES = 256
 const KNOWN: ReadonlySet<string> = new Set(['type', ...COMBINING, ...Object.values(OF_TYPE).flat()])
 
 const isObject = (value: unknown): value is Json => typeof value === 'object' && value !== null && !Array.isArray(value)
@@ -160,7 +163,8 @@ export const schemaRule = (schema: unknown): Rule => {
   const realOf = (found: unknown, path: string, fallback: number): number =>
     found === undefined ? fallback : typeof found === 'number' ? found : fail(path, 'expected a number')
 
-  const referred = (ref: unknown, path: string): Expression => {
+  /** What a "$ref" leads to. */
+  const targetOf = (ref: unknown, path: string): unknown => {
     if (typeof ref !== 'string' || !/^#(\/|$)/.test(ref))
       return fail(`${path}/$ref`, 'a "$ref" leads to a place in this schema, as "#/$defs/name" does')
     let at: unknown = schema
@@ -176,11 +180,31 @@ export const schemaRule = (schema: unknown): Rule => {
         return fail(`${path}/$ref`, `there is nothing at ${JSON.stringify(ref.slice(0, 200))}`)
       at = (at as Json)[key]
     }
-    return schemaOf(at, ref)
+    return at
+  }
+  const referred = (ref: unknown, path: string): Expression => schemaOf(targetOf(ref, path), String(ref))
+
+  const oneOf = (found: unknown, path: string): Expression => {
+    const all = listOf(found, path)
+    if (all.length > MOST_ALTERNATIVES)
+      return fail(path, `${all.length} schemas, expected at most ${MOST_ALTERNATIVES} of one "oneOf"`)
+    /** Of references to references only the first counts: the second may lead back. */
+    const follow = (each: unknown): unknown => (isObject(each) && '$ref' in each ? targetOf(each.$ref, path) : each)
+    for (const [at, one] of all.entries())
+      for (const [behind, other] of all.slice(at + 1).entries())
+        if (!areDisjoint(one, other, follow))
+          return fail(
+            path,
+            `a value may fit both ${at} and ${at + 1 + behind} of "oneOf", which forbids that; let them differ in their type, or in the "const" or "enum" of a member that both require, or say "anyOf"`,
+          )
+    return either(...all.map((each, at) => schemaOf(each, `${path}/${at}`)))
   }
 
   const objectOf = (found: Json, path: string): Expression => {
-    const { properties = {}, required = [], additionalProperties } = found
+    const { properties = {}, required = [], additionalProperties, propertyNames = true } = found
+    // Names are strings whatever a schema says; zod writes so of its records.
+    if (propertyNames !== true && JSON.stringify(propertyNames) !== '{"type":"string"}')
+      return fail(`${path}/propertyNames`, 'expected {"type":"string"}, as all names are')
     if (!isObject(properties)) return fail(`${path}/properties`, 'expected an object')
     if (!Array.isArray(required) || required.some((name) => typeof name !== 'string'))
       return fail(`${path}/required`, 'expected a list of names')
@@ -246,8 +270,9 @@ export const schemaRule = (schema: unknown): Rule => {
   const stringsOf = (found: Json, path: string): Expression => {
     const { pattern, format } = found
     const bounded = found.minLength !== undefined || found.maxLength !== undefined
-    if ([pattern !== undefined, format !== undefined, bounded].filter(Boolean).length > 1)
-      return fail(path, 'of "pattern", "format" and bounds of the length one can be had')
+    if (bounded && (pattern !== undefined || format !== undefined))
+      return fail(path, 'bounds of the length stand beside a "pattern" or "format", and both together cannot be had')
+    // JSON Schema Validation 2020-12, 7.2.1: a format is an annotation. Who writes both says with the pattern what the format means (zod does).
     if (pattern !== undefined) {
       if (typeof pattern !== 'string') return fail(`${path}/pattern`, 'expected a regular expression')
       return stringOf(escaped(regexOf(pattern, `The pattern at ${path}`, false)))
@@ -329,6 +354,8 @@ export const schemaRule = (schema: unknown): Rule => {
     switch (combining) {
       case '$ref':
         return referred(found.$ref, path)
+      case 'oneOf':
+        return oneOf(found.oneOf, `${path}/oneOf`)
       case 'anyOf':
         return either(...listOf(found.anyOf, `${path}/anyOf`).map((each, at) => schemaOf(each, `${path}/anyOf/${at}`)))
       case 'allOf': {

@@ -144,7 +144,7 @@ test.each([
 
 test.each([
   ['tools', { tools: [{ type: 'web_search' }] }, 'tools'],
-  ['a schema', { text: { format: { type: 'json_schema', name: 's', schema: { oneOf: [{}] } } } }, 'text'],
+  ['a schema', { text: { format: { type: 'json_schema', name: 's', schema: { not: {} } } } }, 'text'],
   ['background', { background: true }, 'background'],
   ['a session with a long name', { user: 'x'.repeat(200) }, 'user'],
 ])('%s cannot be had', async (_, more, param) => {

@@ -1,5 +1,6 @@
 import * as fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
+import { z } from 'zod'
 import { faultOfGrammar } from '../../src/grammar/index.ts'
 import { drawn, fault, reading, schemaGrammar } from './helpers.ts'
 import { judge, schemas } from './schemas.ts'
@@ -124,6 +125,31 @@ describe('an answer bound by a schema', () => {
       ['[1]'],
     ],
     ['escapes of references', { $ref: '#/$defs/a~1b%20c', $defs: { 'a/b c': { const: 1 } } }, ['1'], ['2']],
+    [
+      'alternatives that a member tells apart',
+      {
+        oneOf: [object({ t: { const: 'a' } }), { $ref: '#/$defs/b' }, { type: 'null' }],
+        $defs: { b: object({ t: { enum: ['b', 'c'] }, x: { type: 'integer' } }) },
+      },
+      ['{"t":"a"}', '{"t":"c","x":1}', 'null'],
+      ['{"t":"b"}', '{"t":"d"}', '1'],
+    ],
+    [
+      'what zod writes',
+      z.toJSONSchema(
+        z.object({
+          when: z.iso.date(),
+          mail: z.email(),
+          hand: z.discriminatedUnion('t', [
+            z.object({ t: z.literal('l') }),
+            z.object({ t: z.literal('r'), n: z.int() }),
+          ]),
+          more: z.record(z.string(), z.number()),
+        }),
+      ),
+      ['{"when":"2024-02-29","mail":"a@b.de","hand":{"t":"r","n":1},"more":{"x":1}}'],
+      ['{"when":"2023-02-29","mail":"a@b.de","hand":{"t":"l"},"more":{}}'],
+    ],
     ['one schema of allOf', { allOf: [{ type: 'null' }] }, ['null'], ['1']],
     ['keywords without a type', { minLength: 2 }, ['"ab"'], ['"a"', '12']],
   ])('knows %s', (_, schema, right, wrong) => {
@@ -143,7 +169,16 @@ describe('a schema that cannot be kept', () => {
   const deep = (levels: number): unknown => (levels === 0 ? {} : { items: deep(levels - 1) })
   test.each<[unknown, RegExp]>([
     [{ type: 'string', not: {} }, /the keyword "not" is not among those .*, at #\.$/],
-    [object({ 'a/b': { oneOf: [{}] } }), /"oneOf" .* at #\/properties\/a~1b\.$/],
+    [
+      { oneOf: [{ type: 'integer' }, { type: ['null', 'number'] }] },
+      /may fit both 0 and 1 of "oneOf".*, at #\/oneOf\.$/,
+    ],
+    [{ oneOf: [object({ t: { const: 'a' } }), object({ t: { enum: ['b', 'a'] } })] }, /may fit both 0 and 1/],
+    [{ oneOf: [{ properties: { t: { const: 'a' } } }, { properties: { t: { const: 'b' } } }] }, /may fit both/],
+    [{ oneOf: [{ $ref: '#' }, { $ref: '#' }] }, /may fit both/],
+    [{ oneOf: Array.from({ length: 257 }, (_, at) => ({ const: at })) }, /257 schemas, expected at most 256/],
+    [object({ 'a/b': { if: {} } }), /"if" .* at #\/properties\/a~1b\.$/],
+    [{ type: 'object', propertyNames: { pattern: 'a' } }, /expected \{"type":"string"\}/],
     [{ type: 'number', multipleOf: 3 }, /"multipleOf"/],
     [{ type: 'array', uniqueItems: true }, /"uniqueItems"/],
     [{ patternProperties: {} }, /"patternProperties"/],
@@ -159,7 +194,7 @@ describe('a schema that cannot be kept', () => {
     [{ required: 'a' }, /expected a list of names/],
     [{ required: ['a'], additionalProperties: false }, /"a" is required and no member may have that name/],
     [{ minLength: -1 }, /expected a whole number that is not negative, at #\/minLength/],
-    [{ minLength: 1, pattern: 'a' }, /one can be had/],
+    [{ minLength: 1, pattern: 'a' }, /both together cannot be had/],
     [{ format: 'uri' }, /expected one of the formats date, time/],
     [{ pattern: '(?=a)' }, /The pattern at # cannot be used: it looks around itself/],
     [{ type: 'number', minimum: 0.1234567890123456 }, /a bound has more than 15 digits/],

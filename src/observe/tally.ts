@@ -23,8 +23,8 @@ export interface Speed {
 }
 
 export interface Tally {
-  /** Where the sessions of a partition stood when its task began to run. */
-  begin(heads: ReadonlyMap<string, Head>): void
+  /** Where the sessions of a partition stood when its task began to run; what it was told before counts no more: others may have deleted some. */
+  begin(partition: number, heads: ReadonlyMap<string, Head>): void
   /** Returns what this commit added. */
   add(commit: Commit): Totals
   readonly totals: Totals
@@ -38,33 +38,36 @@ type Sums = Head['totals']
 const NONE: Sums = { tokens: 0, predictions: 0, nats: 0, generated: 0 }
 
 export const createTally = (): Tally => {
-  const last = new Map<string, Sums>()
+  /** Of each partition. */
+  const last = new Map<number, Map<string, Sums>>()
   const moved = new Set<string>()
   let started = performance.now()
   let recent: { at: number; tokens: number }[] = [{ at: started, tokens: 0 }]
   let totals: Totals = { read: 0, generated: 0, predictions: 0, nats: 0, commits: 0, deadLetters: 0, sessions: 0 }
   return {
-    begin(heads) {
+    begin(partition, heads) {
       if (totals.commits === 0) {
         started = performance.now()
         recent = [{ at: started, tokens: 0 }]
       }
-      for (const [id, head] of heads) last.set(id, head.totals)
+      last.set(partition, new Map([...heads].map(([id, head]) => [id, head.totals])))
     },
-    add({ steps }) {
+    add({ partition, steps }) {
+      const sums = last.get(partition) ?? new Map<string, Sums>()
+      last.set(partition, sums)
       const sum = { read: 0, generated: 0, predictions: 0, nats: 0, commits: 1, deadLetters: 0 }
       for (const { session, head, outputs, deleted } of steps) {
-        if (deleted === true) last.delete(session!)
+        if (deleted === true) sums.delete(session!)
         for (const { to } of outputs) if (to === 'deadletters') sum.deadLetters += 1
         if (head === null) continue
         // A fork begins with the sums of its parent, and what the session had before counts no more.
         const isBirth = head.from !== undefined && head.cursor.offset === head.born
-        const before = isBirth ? head.totals : (last.get(head.session) ?? NONE)
+        const before = isBirth ? head.totals : (sums.get(head.session) ?? NONE)
         sum.read += head.totals.tokens - before.tokens
         sum.generated += head.totals.generated - before.generated
         sum.predictions += head.totals.predictions - before.predictions
         sum.nats += head.totals.nats - before.nats
-        last.set(head.session, head.totals)
+        sums.set(head.session, head.totals)
         moved.add(head.session)
       }
       totals = {

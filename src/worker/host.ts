@@ -132,7 +132,7 @@ export const host = async (options: HostOptions): Promise<Outcome> => {
         if (error === undefined) logger.info({ partition, state }, `partition ${partition} ${state}`)
         else logger.error({ partition, state, code: codeOf(error) }, messageOf(error))
         const task = worker?.tasks.get(partition)
-        if (state === 'running' && task !== undefined) tally.begin(task.sessions)
+        if (state === 'running' && task !== undefined) tally.begin(partition, task.sessions)
         // Another worker took over while this one drained: it does again what was not committed.
         if (ending && error !== undefined && codeOf(error) !== 'FENCED') unclean.push(error)
       },

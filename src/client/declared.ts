@@ -123,6 +123,7 @@ export const partitionFor = async (log: EventLog, names: TopicNames, session: st
   )
 }
 
+/** What `toFeed` is told of the topic. */
 export interface ToFeedOptions {
   /** Where sessions belong. Only for an input that no worker has read yet; default: murmur2. */
   readonly partitioner?: Partitioner | undefined

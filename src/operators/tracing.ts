@@ -3,6 +3,7 @@ import type { StoredRecord } from '../streams/log.ts'
 import type { Commit } from './commit.ts'
 import type { Step } from './types.ts'
 
+/** Who is told how the records of one partition fare (observe/tracing.ts makes spans of it). */
 export interface Tracing {
   /** The record was delivered; it waits for its turn in its session. */
   received(record: StoredRecord): void

@@ -22,6 +22,7 @@ export interface History {
   end(): void
   /** A context begins. */
   clear(): void
+  /** One that goes on by itself. */
   copy(): History
   /** As a snapshot has it; empty where there is none. */
   text(): string

@@ -224,7 +224,7 @@ describe('workers that are killed around cancels leave what was decided, and eve
   tags: 'slow',
   timeout: 900_000,
 }, () => {
-  test('on the embedded log', () => kill((name) => `file:${join(dir, `${name}.db`)}`, 12))
+  test('on the embedded log', () => kill((name) => `file:${join(dir, `${name}.db`)}`, 8))
   const { brokers, missing } = inject('kafka')
   if (brokers === null) test.skip(`on Kafka (no Kafka here: ${missing})`, () => undefined)
   else test('on Kafka', { tags: 'long' }, () => kill((name) => `kafka://${brokers}/${freshPrefix()}-${name}`, 4))

@@ -85,7 +85,7 @@ describe.skipIf(chromiumPath === null)('a worker that is killed', () => {
     expect(complaints).toEqual([])
   })
 
-  test('together with its gateway comes back under the same page, which says that nothing is lost', async () => {
+  test('together with its gateway comes back under the same page, which says that nothing is lost, and its EventSource has every token once', async () => {
     const log = logIn(temporary())
     const port = String(await freePort())
     const serve = () => serving(log, '--with-worker', '--threads', '1', '--commit-interval', '20', '--port', port)
@@ -95,6 +95,17 @@ describe.skipIf(chromiumPath === null)('a worker that is killed', () => {
       for (const { child } of all) await kill(child)
     })
     const { page } = await openPage(browser!, first.url)
+    // The browser's own client of streams, which comes again by itself with the id of the last event.
+    await page.evaluate(() => {
+      const seen: string[] = []
+      Object.assign(globalThis, { seen })
+      const stream = new EventSource('/v1/sessions/tale/tokens?from=beginning')
+      stream.addEventListener('message', ({ data }) => seen.push(data))
+    })
+    const taken = async () =>
+      (await page.evaluate(() => (globalThis as unknown as { seen: string[] }).seen)).map(
+        (data) => JSON.parse(data) as Generated,
+      )
     await ask(`${first.url}/v1/sessions/tale/chunks`, [
       { type: 'text', text: 'Once' },
       { type: 'generate', maxTokens: TOKENS, seed: 3, run: 1 },
@@ -108,5 +119,9 @@ describe.skipIf(chromiumPath === null)('a worker that is killed', () => {
     await page.locator('#timeline-events .resumed', { hasText: 'All that this page had seen is in the log' }).waitFor()
     await page.locator('#timeline-events .resumed', { hasText: 'Partition 0 resumed at pulse' }).waitFor()
     await until(() => row.textContent()).toContain(`at rest${(4 + TOKENS).toLocaleString('en-US')}`)
+    // Every token once, as the topic has them.
+    await until(async () => (await taken()).at(-1)?.finish).toBe('length')
+    const whole = valuesOf<Generated>(await recordsOf(log, 'continuo.tokens'))
+    expect(await taken()).toEqual(whole)
   })
 })

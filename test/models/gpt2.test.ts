@@ -65,7 +65,7 @@ const summaryOf = (logits: Float32Array): Omit<Step, 'argmax'> => {
   }
 }
 
-describe('the test package', () => {
+describe.skipIf(!hasShared)('the test package', () => {
   test.each([1, 3, 7, 128])('gives the expected logits, ids and ends, its prompts cut into %i', async (size) => {
     const model = await openTiny()
     expect(model.positions).toBe(128)

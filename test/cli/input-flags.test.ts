@@ -38,7 +38,15 @@ describe('the flags of an input', () => {
         every: 5,
         after: '\n\n',
         // With every default, so that a later version's defaults change nothing.
-        request: expect.objectContaining({ maxTokens: 9, temperature: 1, topK: 0, topP: 1, stop: [], seed: 0, run: 16 }),
+        request: expect.objectContaining({
+          maxTokens: 9,
+          temperature: 1,
+          topK: 0,
+          topP: 1,
+          stop: [],
+          seed: 0,
+          run: 16,
+        }),
       },
     })
     expect(read(...TEXT, '--generate-header', 'ask')).toEqual({ generate: { header: 'ask' } })

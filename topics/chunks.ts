@@ -164,53 +164,21 @@ export const close = z.strictObject({ type: z.literal('close'), id })
 /** The session is deleted, whatever its status: its head and its stored state go, and a later event of its id begins a new session. */
 export const deletion = z.strictObject({ type: z.literal('delete'), id })
 
+/** The schema of each type of event, in the order in which messages name them. */
+const schemas = { open, text, tokens, generate, cancel, boundary, archive, retrieve, adapt, close, delete: deletion }
+type ChunkType = keyof typeof schemas
+
 /** Schema of the input topic: every event that a session takes (docs/formats.md). */
-export const chunk = z.union([
-  open,
-  text,
-  tokens,
-  generate,
-  cancel,
-  boundary,
-  archive,
-  retrieve,
-  adapt,
-  close,
-  deletion,
-])
+export const chunk = z.union(Object.values(schemas))
 /** An event of the input topic as readers have it, with every default. */
 export type Chunk = z.output<typeof chunk>
 /** An event as writers give it: members that have defaults may be missing. */
 export type ChunkInput = z.input<typeof chunk>
 
-export const CHUNK_TYPES = [
-  'open',
-  'text',
-  'tokens',
-  'generate',
-  'cancel',
-  'boundary',
-  'archive',
-  'retrieve',
-  'adapt',
-  'close',
-  'delete',
-] as const
+export const CHUNK_TYPES = Object.keys(schemas) as readonly ChunkType[]
 
 /** The schema of each type, so that an error message names only fields of that type. */
-export const CHUNK_SCHEMAS: Readonly<Record<(typeof CHUNK_TYPES)[number], z.ZodType<Chunk>>> = {
-  open,
-  text,
-  tokens,
-  generate,
-  cancel,
-  boundary,
-  archive,
-  retrieve,
-  adapt,
-  close,
-  delete: deletion,
-}
+export const CHUNK_SCHEMAS: Readonly<Record<ChunkType, z.ZodType<Chunk>>> = schemas
 
 /** The same, leaving out fields that nobody knows; a known field that an event cannot have is still refused. */
 export const TOLERANT_SCHEMAS: typeof CHUNK_SCHEMAS = {

@@ -52,6 +52,9 @@ export const inputRules = z.strictObject({
 /** What a worker is told of its input beside the format. */
 export type InputRules = z.infer<typeof inputRules>
 
-/** The rules of a partition as its cursor keeps them; `since`: from this offset on, new sessions are refused in a partition that is not theirs. */
+/**
+ * The input rules that a partition's cursor stores. `since`: in records from this offset on, a session that is new to the partition is refused where
+ * the partitioner names another partition for its id.
+ */
 export const keptRules = inputRules.extend({ since: count })
 export type KeptRules = z.infer<typeof keptRules>

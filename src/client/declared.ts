@@ -1,19 +1,14 @@
-/** What a worker has declared of its input, for clients that write into it. */
-
+/** What a worker has declared of its input, for clients that write into it. A client that has no key only sends, and the worker judges what it sends. */
 import { CHUNK_TYPES } from '../../topics/chunks.ts'
 import { type TopicNames, topicNames } from '../../topics/index.ts'
 import type { Partitioner } from '../../topics/input.ts'
-import { type PartitionCursor, partitionCursor } from '../../topics/state.ts'
+import type { PartitionCursor } from '../../topics/state.ts'
 import { ContinuoError, codeOf } from '../errors.ts'
 import { PARTITION_NAME } from '../operators/input.ts'
+import { newestCursor } from '../operators/newest-cursor.ts'
 import type { EventLog, StoredRecord } from '../streams/log.ts'
 import { placing } from '../streams/partitioner.ts'
 import { textIn } from './records.ts'
-
-/** Records at the end of a state partition that are looked at first; each commit ends with its cursor. */
-const LAST = 16
-/** Times that a reader begins again because what it was about to read was trimmed. */
-const TRIES = 5
 
 /** The JSON in a record; undefined where it holds none. */
 const jsonIn = ({ value }: StoredRecord): unknown => {
@@ -21,35 +16,6 @@ const jsonIn = ({ value }: StoredRecord): unknown => {
     return JSON.parse(textIn(value))
   } catch {
     return undefined
-  }
-}
-
-/**
- * The newest cursor of a partition, as it stands there; null where no worker has begun. It is not checked against its seal: a client that has no
- * key only sends, and what it sends is judged by the worker.
- */
-const cursorIn = async (log: EventLog, names: TopicNames, partition: number): Promise<PartitionCursor | null> => {
-  const { begin, end } = await log.bounds(names.state, partition)
-  let until = end
-  for (let span = LAST; until > begin; span *= LAST) {
-    const from = Math.max(begin, end - span)
-    let found: StoredRecord | undefined
-    for await (const { records } of log.read(names.state, partition, from, { until }))
-      found = records.findLast(({ key }) => key === null || key.length === 0) ?? found
-    if (found !== undefined) return partitionCursor.safeParse(jsonIn(found)).data ?? null
-    until = from
-  }
-  return null
-}
-
-/** The same, while a worker trims what it no longer needs. */
-const newestCursor = async (log: EventLog, names: TopicNames, partition: number): Promise<PartitionCursor | null> => {
-  for (let tries = 1; ; tries += 1) {
-    try {
-      return await cursorIn(log, names, partition)
-    } catch (error) {
-      if (codeOf(error) !== 'POSITION' || tries === TRIES) throw error
-    }
   }
 }
 

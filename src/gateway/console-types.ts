@@ -191,7 +191,7 @@ export interface Frame {
   readonly verify: VerifyState
 }
 
-/** Events of one session's stream. Texts are arrays: a piece for each token, or the whole where the tokens are not told apart. */
+/** Server-sent events about one session. A text is an array of strings: one for each token, or a single string where token boundaries are not known. */
 export type SessionEvent =
   | {
       readonly type: 'read'

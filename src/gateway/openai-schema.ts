@@ -68,7 +68,7 @@ const withoutLacking = (body: unknown, schema: z.ZodType): Record<string, unknow
 
 const { shape } = generate
 const tokens = z.int().min(1)
-/** How tokens are drawn. What is not OpenAI's has the name that other servers of their protocol give it. */
+/** Sampling parameters. Those that OpenAI's protocol lacks have the names that vLLM and llama.cpp give them. */
 const drawing = {
   temperature: shape.temperature,
   top_p: shape.topP,

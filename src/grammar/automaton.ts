@@ -47,7 +47,7 @@ export class Automaton {
   #next: Int32Array
   /** [state][class]: the work to find that out, once it is known. It depends on the state and the class alone. */
   #work: Uint16Array
-  /** How many states were met, and how many numbers are kept of them. */
+  /** Number of states found so far, and of the numbers that are stored for these states. */
   count = 0
   kept = 0
   /** Of each state: its places, [node, frame] each, and whether the text can end there. */

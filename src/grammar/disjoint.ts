@@ -1,8 +1,10 @@
 /** Schemas that no value fits both of: of them "oneOf" says the same as "anyOf". */
 
-type Json = { readonly [key: string]: unknown }
+/** An object of a schema. */
+export type Json = { readonly [key: string]: unknown }
 
-const isObject = (value: unknown): value is Json => typeof value === 'object' && value !== null && !Array.isArray(value)
+export const isObject = (value: unknown): value is Json =>
+  typeof value === 'object' && value !== null && !Array.isArray(value)
 
 /** The values that the schema names, as JSON; null: it names none, or some whose JSON is not the only one. */
 const valuesOf = (schema: Json): ReadonlySet<string> | null => {

@@ -4,7 +4,7 @@
  * not known here is refused, since an answer that breaks it would be none.
  */
 import { ANY, among, charsOf, without } from './chars.ts'
-import { areDisjoint } from './disjoint.ts'
+import { areDisjoint, isObject, type Json } from './disjoint.ts'
 import {
   chars,
   EMPTY,
@@ -38,8 +38,6 @@ import { numbersBetween } from './json-numbers.ts'
 import { MOST_BYTES, MOST_LEVELS, refuse } from './limits.ts'
 import { regexOf } from './regex.ts'
 
-type Json = { readonly [key: string]: unknown }
-
 const ANNOTATIONS = new Set(
   ['title', 'description', 'default', 'examples', '$comment', 'deprecated', 'readOnly', 'writeOnly', '$schema'].concat([
     '$defs',
@@ -63,8 +61,6 @@ const COMBINING = ['$ref', 'anyOf', 'oneOf', 'allOf', 'enum', 'const'] as const
 /** Schemas of one "oneOf": each is compared with each other. */
 const MOST_ALTERNATIVES = 256
 const KNOWN: ReadonlySet<string> = new Set(['type', ...COMBINING, ...Object.values(OF_TYPE).flat()])
-
-const isObject = (value: unknown): value is Json => typeof value === 'object' && value !== null && !Array.isArray(value)
 
 const isOf = (value: unknown, type: Type): boolean => {
   switch (type) {

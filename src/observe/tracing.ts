@@ -35,7 +35,7 @@ export interface TracesOptions {
 
 type Api = typeof import('@opentelemetry/api')
 
-/** The modules that make and send spans. Whoever wants them installs them: together they are larger than most of what Continuo needs. */
+/** Loads OpenTelemetry's modules. They are optional peer dependencies, which the user installs: together they take 20 MB. */
 const load = async () => {
   try {
     const [api, sdk, otlp, resources] = await Promise.all([

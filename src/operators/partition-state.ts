@@ -166,12 +166,16 @@ export const readPartitionState = async (
   return { cursor, untouched: untouched && heads.size === 0, heads, cancelled, stateIndex, snapshotIndex, resealing }
 }
 
+/** The first offset of the input behind every finished record. */
+const behindFinished = ({ offset, done }: PartitionCursor): number =>
+  done.reduce((most, [, to]) => Math.max(most, to), offset)
+
 /**
  * The rules that a cursor keeps. One that keeps none is of an older version, which took every session in every partition: its worker judges new
  * sessions from the first record on that nobody has read, by the partitioner that it is told.
  */
-const keptOf = ({ input, offset, done }: PartitionCursor, partitioner?: Partitioner): KeptRules =>
-  input ?? { ...(partitioner && { partitioner }), since: Math.max(offset, ...done.map(([, to]) => to)) }
+const keptOf = (cursor: PartitionCursor, partitioner?: Partitioner): KeptRules =>
+  cursor.input ?? { ...(partitioner && { partitioner }), since: behindFinished(cursor) }
 
 /** Cursor, committed offset, heads and model must agree. Throws REFUSED naming what differs. */
 const checkAgreement = (
@@ -333,8 +337,8 @@ const takeOverUntouched = async (
  * From which record on nothing was read. What an older version had sessions read left no trace in their snapshots; so that each replay
  * counts the same ids, none of such records count, and the cursor says so from the next commit on.
  */
-const firstUnread = ({ offset, done }: PartitionCursor, heads: Iterable<Head>): number => {
-  let next = done.reduce((most, [, to]) => Math.max(most, to), offset)
+const firstUnread = (finished: PartitionCursor, heads: Iterable<Head>): number => {
+  let next = behindFinished(finished)
   for (const { cursor } of heads) next = Math.max(next, cursor.offset + 1)
   return next
 }

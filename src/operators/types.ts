@@ -78,7 +78,7 @@ export type Output =
 /** State copied out of the engine right after a step, to become a snapshot. */
 export interface Capture {
   readonly head: Head
-  /** The ids that its context was fed last, as `History.text` gives them. */
+  /** The token ids that the session's context was fed last, base64 (`History.text`). */
   readonly recent: string
   /** The whole, or its hot part where `blocks` has the rest. */
   readonly state: Uint8Array

@@ -90,7 +90,7 @@ const readText = (record: StoredRecord, { input }: ValidateOptions): InputEvent 
   return { ...(asked ?? { type: 'text' }), ...(id !== undefined && { id }), bytes: base64(bytes) }
 }
 
-/** The id of a CloudEvent as that of the event in it, where it is one. */
+/** The CloudEvent's id, which becomes the `id` of the input event inside; undefined without a CloudEvent, or where the id is too long for that. */
 const cloudId = (cloud: CloudData | null): string | undefined =>
   cloud !== null && cloud.id.length <= MOST_ID ? cloud.id : undefined
 

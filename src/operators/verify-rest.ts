@@ -3,8 +3,8 @@ import type { TopicNames } from '../../topics/index.ts'
 import { codeOf } from '../errors.ts'
 import { checkFits } from '../state/head.ts'
 import type { EventLog } from '../streams/log.ts'
+import { newestCursor } from './newest-cursor.ts'
 import { type Verification, type VerifyOptions, verifyLog } from './verify.ts'
-import { readState } from './verify-stored.ts'
 
 /** Every commit of a worker moves the state topic. Equal texts: no commit came in between. */
 const stateBounds = async (log: EventLog, names: TopicNames, partitions: number): Promise<string> => {
@@ -15,11 +15,11 @@ const stateBounds = async (log: EventLog, names: TopicNames, partitions: number)
 /** With another model everything differs: that is one thing to say, and nothing to verify. Throws REFUSED, as a run would. */
 const refuseOther = async ({ log, names, model }: VerifyOptions, partitions: number): Promise<void> => {
   for (let partition = 0; partition < partitions; partition += 1) {
-    const state = await readState(log, names, partition, () => undefined).catch((error: unknown) => {
+    const cursor = await newestCursor(log, names, partition).catch((error: unknown) => {
       // What a worker trims meanwhile is said further on.
       if (codeOf(error) !== 'POSITION') throw error
     })
-    if (state?.cursor) checkFits(state.cursor, model)
+    if (cursor) checkFits(cursor, model)
   }
 }
 

@@ -22,7 +22,7 @@ import { type At, type Found, placeOf } from './verify-stored.ts'
 
 export interface StoredSnapshot {
   readonly head: Head
-  /** The ids that its context was fed last, as its head has them. */
+  /** The token ids that the session's context was fed last: the field `recent` of the snapshot's head, base64. */
   readonly recent: string
   /** The head that names it. */
   readonly by: Head

@@ -1,15 +1,15 @@
 /**
- * The ids that a session's context was fed last, read or generated. Penalties count them, and whoever follows a request token by token
- * finds its own among them. They are no part of the model's state: they lie beside the context, and in a snapshot beside the state
- * (`recent` of its head). Heads in the log lack them; between snapshot and head they come again with the replay.
+ * The token ids that a session's context was fed last, read or generated. Penalties count these ids, and a request with penalties or a grammar
+ * finds the ids that it generated so far among them. The ids are no part of the model's state: they are kept beside the context, and in a snapshot
+ * in the field `recent` of the snapshot's head. Heads in the log have no such field; a replay from the snapshot to the head adds the ids again.
  */
 import { MAX_GENERATE_TOKENS, MAX_PENALTY_LAST } from '../../topics/chunks.ts'
 import type { Head, PartitionCursor, SnapshotHead } from '../../topics/state.ts'
 import { ContinuoError } from '../errors.ts'
 
 /**
- * The last MAX_PENALTY_LAST ids of the context; inside a request that follows its own tokens these too, so that there are as many before
- * the request.
+ * The last MAX_PENALTY_LAST ids of the context. While a request with penalties or a grammar runs, the ids that the request generated are kept in
+ * addition, so that MAX_PENALTY_LAST ids from before the request remain.
  */
 export interface History {
   /** The newest `count`, or all, oldest first. Valid until the next call of `fed`. */

@@ -223,7 +223,7 @@ export interface EventLog {
   readonly eraser?: Eraser
   /** Rejects with UNAVAILABLE or DENIED when the log cannot be reached. */
   ping(): Promise<void>
-  /** Ends reads and connections. Every later call rejects with MISUSE. */
+  /** Ends this log's reads and closes its connections. After that, every call on the log rejects with MISUSE. */
   close(): Promise<void>
 }
 

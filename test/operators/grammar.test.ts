@@ -7,8 +7,7 @@ import { SessionManager } from '../../src/sessions/manager.ts'
 import type { ChunkInput } from '../../topics/chunks.ts'
 import { reading, schemaGrammar } from '../grammar/helpers.ts'
 import { judge, schemas } from '../grammar/schemas.ts'
-import { eventually } from '../streams/helpers.ts'
-import { type Bench, benches, event, verified } from './harness.ts'
+import { type Bench, benches, event, interrupted, verified } from './harness.ts'
 
 type Generate = Extract<ChunkInput, { type: 'generate' }>
 
@@ -139,18 +138,7 @@ test('stops in the middle, snapshots at every step, contexts that leave and othe
       asked('fork', 'f', { ...bound, seed: 8 }),
       asked('a', 'f', { ...bound, seed: 8 }),
     )
-    let stops = 0
-    let inside = 0
-    for (let done = false; !done; stops += 1) {
-      const running = await bench.start({ snapshotEvery: 1, maxContexts: 2, commitInterval: 0 })
-      const { end } = await bench.log.bounds(bench.names.chunks, 0)
-      await eventually(() => {
-        done = (running.worker.tasks.get(0)?.offset ?? 0) >= end
-        if (!done && running.commits.length < 6 + 4 * stops) throw new Error('too early')
-      }, 120_000)
-      await running.worker.stop()
-      for (const { generation } of (await bench.heads()).values()) if (generation !== null) inside += 1
-    }
+    const { stops, inside } = await interrupted(bench, 6, 4, 120_000)
     expect(stops).toBeGreaterThan(2)
     expect(inside).toBeGreaterThan(0)
     const told = async (id: string) =>

@@ -30,6 +30,31 @@ export const event = (session: string, chunk: ChunkInput | string | Uint8Array):
     typeof chunk === 'string' || chunk instanceof Uint8Array ? Buffer.from(chunk) : Buffer.from(JSON.stringify(chunk)),
 })
 
+/**
+ * Workers one after the other, each stopped after some commits (`first`, and `more` for each worker before it), until all is read; every step has a
+ * snapshot, and contexts leave. How often one was stopped, and how many sessions stood inside a request then.
+ */
+export const interrupted = async (
+  bench: Bench,
+  first: number,
+  more: number,
+  patience: number,
+): Promise<{ readonly stops: number; readonly inside: number }> => {
+  let stops = 0
+  let inside = 0
+  for (let done = false; !done; stops += 1) {
+    const running = await bench.start({ snapshotEvery: 1, maxContexts: 2, commitInterval: 0 })
+    const { end } = await bench.log.bounds(bench.names.chunks, 0)
+    await eventually(() => {
+      done = (running.worker.tasks.get(0)?.offset ?? 0) >= end
+      if (!done && running.commits.length < first + more * stops) throw new Error('too early')
+    }, patience)
+    await running.worker.stop()
+    for (const { generation } of (await bench.heads()).values()) if (generation !== null) inside += 1
+  }
+  return { stops, inside }
+}
+
 export interface Bench {
   readonly log: EventLog
   readonly names: TopicNames

@@ -7,8 +7,7 @@ import { readSnapshot } from '../../src/operators/snapshots.ts'
 import { seal } from '../../src/state/head.ts'
 import { snapshotHead } from '../../src/state/snapshot.ts'
 import type { ChunkInput } from '../../topics/chunks.ts'
-import { eventually } from '../streams/helpers.ts'
-import { type Bench, benches, event, verified } from './harness.ts'
+import { type Bench, benches, event, interrupted, verified } from './harness.ts'
 import { plant } from './planting.ts'
 
 const { use, model } = benches()
@@ -83,18 +82,7 @@ test('a worker that stops in the middle, snapshots at every step and contexts th
     await bench.feed(...events('calm'))
     await bench.settle({ snapshotEvery: 1_000_000 })
     await bench.feed(...events('a'), ...events('b'), ...events('c'))
-    let stops = 0
-    let inside = 0
-    for (let done = false; !done; stops += 1) {
-      const running = await bench.start({ snapshotEvery: 1, maxContexts: 2, commitInterval: 0 })
-      const { end } = await bench.log.bounds(bench.names.chunks, 0)
-      await eventually(() => {
-        done = (running.worker.tasks.get(0)?.offset ?? 0) >= end
-        if (!done && running.commits.length < 6 + 3 * stops) throw new Error('too early')
-      }, 60_000)
-      await running.worker.stop()
-      for (const { generation } of (await bench.heads()).values()) if (generation !== null) inside += 1
-    }
+    const { stops, inside } = await interrupted(bench, 6, 3, 60_000)
     expect(stops).toBeGreaterThan(2)
     expect(inside).toBeGreaterThan(0)
     const told = async (id: string) => (await bench.generated(id)).map(({ session: _, cause: __, ...run }) => run)

@@ -173,7 +173,11 @@ export const migrate = command({
         if (flags.json) printJson({ ...about, computed: false })
         else
           print(
-            `A worker computes it: continuo run --log ${target} --model DIR${plan.format === 'text' ? ' --input-format text' : ''}${plan.rules.partitioner === 'murmur2' ? '' : ` --key-partitioner ${plan.rules.partitioner}`}${Object.keys(plan.rules).length > 1 ? ', and the other flags of the old input' : ''}`,
+            `A worker computes it: ${[
+              `continuo run --log ${target} --model DIR`,
+              ...(plan.format === 'text' ? ['--input-format text'] : []),
+              ...(plan.rules.partitioner === 'murmur2' ? [] : [`--key-partitioner ${plan.rules.partitioner}`]),
+            ].join(' ')}${Object.keys(plan.rules).length > 1 ? ', and the other flags of the old input' : ''}`,
           )
         return 0
       }

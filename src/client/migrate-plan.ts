@@ -122,15 +122,19 @@ export const planMigration = async (options: PlanOptions): Promise<Plan> => {
     const { begin, end } = bounds[source]!
     const deleted = new Map(source < stored ? await readDeletions(from, names, source) : [])
     const validation = { format, input: rules, vocabSize: Number.MAX_SAFE_INTEGER, readsText: true }
-    for (const { child, parent, offset } of await forkEvents(from, names.chunks, source, [begin, end], validation)) {
-      if (drop.has(child) || offset <= (deleted.get(child) ?? -1)) continue
+    const forks = await forkEvents(from, names.chunks, source, [begin, end], validation)
+    const isLeftOut = (child: string, offset: number): boolean =>
+      drop.has(child) || offset <= (deleted.get(child) ?? -1)
+    // A fork needs what its parent was, even if that was deleted since; and so does the parent, where it is a fork itself: the last fork first.
+    for (const { child, parent, offset } of forks.toReversed())
+      if (!isLeftOut(child, offset) && offset <= (deleted.get(parent) ?? -1)) deleted.delete(parent)
+    for (const { child, parent, offset } of forks) {
+      if (isLeftOut(child, offset)) continue
       if (drop.has(parent))
         refuse(
           `Session "${child}" began as a fork of "${parent}", which is to be left out. Leave it out too: --drop ${child}.`,
         )
       families.join(child, parent)
-      // A fork needs what its parent was, even if that was deleted since.
-      if (offset <= (deleted.get(parent) ?? -1)) deleted.delete(parent)
     }
     gone.push(deleted)
     for await (const { records } of from.read(names.chunks, source, begin, { until: end, undecodable: true })) {

@@ -10,7 +10,7 @@ import { partitionOfKey } from '../../src/streams/murmur2.ts'
 import type { ChunkInput } from '../../topics/chunks.ts'
 import { openFamily } from '../families.ts'
 import { freshPrefix } from '../kafka/broker.ts'
-import { continuo, json, MODEL, runUntilIdle, start, temporary, withLog } from './helpers.ts'
+import { continuo, json, MODEL, recordsOf, runUntilIdle, start, temporary, withLog } from './helpers.ts'
 
 type Fed = readonly [session: string, event: ChunkInput]
 
@@ -153,6 +153,25 @@ test('what cannot be moved is refused by name, and nothing is written', async ()
   await withLog(from, async (log) => log.trim(namesOf(log).chunks, 0, 2))
   const trimmed = await move('--partitions', '7', '--keep-forks')
   expect(trimmed).toMatchObject({ code: 3, err: expect.stringContaining('The first events of "elm" are gone') })
+})
+
+test('a fork of a fork has the past of both, though both were deleted since', async () => {
+  const folder = temporary()
+  const from = `file:${join(folder, 'from.db')}`
+  const to = `file:${join(folder, 'to.db')}`
+  await prepare(from, 1, [
+    ...life('elm'),
+    ['oak', { type: 'open', from: { session: 'elm' } }],
+    ['elm', { type: 'delete' }],
+    ['oak', { type: 'text', text: ' And then.' }],
+    ['ash', { type: 'open', from: { session: 'oak' } }],
+    ['oak', { type: 'delete' }],
+    ['ash', { type: 'text', text: ' And on.' }],
+  ])
+  expect((await runUntilIdle(from)).code).toBe(0)
+  const [told] = await json('migrate', '--from', from, '--to', to, '--model', MODEL)
+  expect(told).toMatchObject({ left: { deleted: 0 }, compared: { equal: 1, different: [] } })
+  expect(await recordsOf(to, 'continuo.deadletters')).toEqual([])
 })
 
 test('to another model the events go, and what it computes is its own', async () => {

@@ -94,6 +94,7 @@ describe('a client of ours', () => {
     expect(await json(...feed, '--key-partitioner', 'crc32')).toMatchObject([{ partition: 5 }])
     expect(await runUntilIdle(log, '--key-partitioner', 'crc32')).toMatchObject({ code: 0 })
     expect(await json(...feed)).toMatchObject([{ partition: 5 }])
+    expect(await json('cancel', 'user1', 'r', '--log', log)).toMatchObject([{ partition: 5 }])
     const other = await continuo([...feed, '--key-partitioner', 'murmur2'])
     expect(other.code).toBe(1)
     expect(other.err).toMatch(/is read with --key-partitioner crc32, and not with murmur2/)

@@ -1,5 +1,6 @@
 import type { ChunkInput } from '../../../topics/chunks.ts'
 import { cancel as cancelEvent } from '../../../topics/chunks.ts'
+import { toFeed } from '../../client/declared.ts'
 import { feed } from '../../client/feed.ts'
 import { namesOf } from '../../client/topics.ts'
 import { command } from '../command.ts'
@@ -32,7 +33,7 @@ export const cancel = command({
     return withExistingLog(flags, async (log) => {
       const names = namesOf(log, flags['input-topic'])
       await partitionsOf(log, names)
-      const { place } = await feed(log, { topic: names.chunks, session, before: [event] })
+      const { place } = await feed(await toFeed(log, names), { topic: names.chunks, session, before: [event] })
       const { partition, last: offset } = place!
       if (flags.json) printJson({ session, requestId, partition, offset })
       else

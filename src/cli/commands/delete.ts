@@ -1,3 +1,4 @@
+import { partitionFor } from '../../client/declared.ts'
 import { answersFrom, deletionOf, eraseRecords, sendDelete } from '../../client/delete.ts'
 import { namesOf } from '../../client/topics.ts'
 import { ContinuoError } from '../../errors.ts'
@@ -63,7 +64,7 @@ export const deleteSession = command({
       const victims = [session, ...(flags.forks ? forks : [])]
       const homes = all.filter((partition) => victims.some((victim) => states[partition]!.heads.has(victim)))
       // Where the session is gone already, what a call before this one left undone is done all the same.
-      if (homes.length === 0) homes.push(await log.partitionOf(names.chunks, Buffer.from(session)))
+      if (homes.length === 0) homes.push(await partitionFor(log, names, session))
       const deleted: { session: string; partition: number; offset: number }[] = []
       for (const partition of homes) {
         const { heads, cursor } = states[partition]!

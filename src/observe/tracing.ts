@@ -13,6 +13,7 @@
 import type { Context, Span, SpanContext, SpanOptions, Tracer } from '@opentelemetry/api'
 import { ContinuoError, messageOf } from '../errors.ts'
 import type { Tracing } from '../operators/tracing.ts'
+import { finishedBy } from '../operators/types.ts'
 import type { EventLog, StoredRecord } from '../streams/log.ts'
 import { textOf } from '../text.ts'
 
@@ -161,10 +162,12 @@ const tracingOf = (api: Api, tracer: Tracer, options: TracesOptions, partition: 
         const kind = api.SpanKind.PRODUCER
         child(traced, `send ${log.prefix}`, { kind, startTime: at - ms, attributes }).end(at)
       }
-      for (const { record, done } of steps) {
-        const traced = done ? open.get(record.offset) : undefined
+      for (const offset of steps.flatMap(finishedBy)) {
+        const traced = open.get(offset)
         if (traced === undefined) continue
-        open.delete(record.offset)
+        open.delete(offset)
+        // A cancel that took effect had no turn of its own.
+        traced.queue?.end(at)
         traced.span.setAttribute('continuo.steps', traced.steps)
         traced.span.end(at)
       }

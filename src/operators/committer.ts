@@ -13,6 +13,7 @@ import type { Watermark } from '../streams/watermark.ts'
 import type { EmittedStep } from './emit.ts'
 import type { StateKey } from './partition-state.ts'
 import { needsNoSnapshot, type SessionTable } from './session-table.ts'
+import { finishedBy } from './types.ts'
 import type { InputFormat } from './validate.ts'
 
 export interface CommitterDeps {
@@ -105,10 +106,7 @@ export const createCommitter = (deps: CommitterDeps) => {
   const prepare = (steps: readonly EmittedStep[]): Prepared => {
     const { heads, cancelled, forgotten } = table.prepare(steps)
     reseal()
-    for (const step of steps) {
-      if (step.done) watermark.finish(step.record.offset)
-      if (step.cancelled) watermark.finish(step.cancelled.cause.offset)
-    }
+    for (const step of steps) for (const offset of finishedBy(step)) watermark.finish(offset)
     const tombs = steps.flatMap(({ session, record, deleted }): Tombstone[] =>
       deleted === true ? [{ type: 'deleted', version: 1, session: session!, offset: record.offset }] : [],
     )

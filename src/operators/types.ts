@@ -75,6 +75,16 @@ export type Output =
   | { readonly to: 'observations'; readonly value: Observation }
   | { readonly to: 'deadletters'; readonly reason: string; readonly stopped?: SetAside }
 
+/** Offsets of the input records that are finished with the step: its own, where this step is the last, and that of a `cancel` that took effect. */
+export const finishedBy = ({
+  record,
+  done,
+  cancelled,
+}: Pick<Step, 'record' | 'done' | 'cancelled'>): readonly number[] => [
+  ...(done ? [record.offset] : []),
+  ...(cancelled === undefined ? [] : [cancelled.cause.offset]),
+]
+
 /** State copied out of the engine right after a step, to become a snapshot. */
 export interface Capture {
   readonly head: Head

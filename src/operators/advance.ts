@@ -442,6 +442,7 @@ export async function* advance(
       if (engine.isCancelled?.(record.offset, index) === true) {
         const ended = endOfRequest(session.head, work, event.requestId, 'cancelled')
         const head = finished({ ...session.head, generation: null }, work)
+        session.history.end()
         yield emit({ record, session: head.session, outputs: [...outputs, ended], head, done: true })
         return
       }

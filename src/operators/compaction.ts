@@ -105,7 +105,18 @@ export const createCompaction = (deps: CompactionDeps): Compaction => {
     async compact() {
       // While a trim could free the space, writing more would only add to it.
       if (!worthTrimming(stateIndex)) {
-        for (const key of stateIndex.toCompact(COMPACT_BYTES)) if (key !== '') table.touch(key)
+        const keys = stateIndex.toCompact(COMPACT_BYTES).filter((key) => key !== '')
+        // Nobody computes a request again that has left the input, so nobody asks where it was cancelled.
+        const begin = keys.some((key) => typeof key === 'number')
+          ? (await log.bounds(names.chunks, partition)).begin
+          : 0
+        for (const key of keys) {
+          if (typeof key === 'string' || key >= begin) table.touch(key)
+          else {
+            table.forgetCancel(key)
+            stateIndex.drop(key)
+          }
+        }
       }
       if (worthTrimming(snapshotIndex)) return
       // The index stands in the order of offsets: a snapshot half written must be in it before others are written behind it.

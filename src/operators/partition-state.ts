@@ -106,6 +106,8 @@ export const readPartitionState = async (
   const snapshotIndex = createLiveIndex(compactFloor)
   // Only the newest record of a key speaks; the older ones are not even opened.
   const newest = new Map<StateKey, StoredRecord>()
+  /** Cancelled requests of each session. */
+  const requests = new Map<string, Set<number>>()
   const { begin } = await log.bounds(names.chunks, partition)
   for await (const record of wholePartition(log, names.state, partition)) {
     const request = cancelledOffset(record.headers)
@@ -117,10 +119,16 @@ export const readPartitionState = async (
     }
     // The cancels of a deleted session go with it. They are before its tombstone, so no trim leaves them without it.
     const deletion = deletedOffset(record.headers)
-    for (const [offset, { key: owner }] of deletion === null ? [] : newest) {
-      if (typeof offset !== 'number' || offset > deletion! || textOf(owner!) !== key) continue
-      newest.delete(offset)
-      stateIndex.drop(offset)
+    if (deletion !== null && typeof key === 'string') {
+      for (const offset of requests.get(key) ?? []) {
+        newest.delete(offset)
+        stateIndex.drop(offset)
+      }
+      requests.delete(key)
+    }
+    if (request !== null) {
+      const session = textOf(record.key ?? new Uint8Array(0))
+      requests.set(session, (requests.get(session) ?? new Set()).add(request))
     }
     // A genesis cursor counts only where there is nothing yet: see writeFirstCursor().
     if (newest.has(key) && isGenesisCursor(record)) {

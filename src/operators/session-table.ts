@@ -70,6 +70,8 @@ export interface SessionTable {
   written(session: string, ref: SnapshotRef): void
   /** The snapshot is of no use: the next commit's head names none. */
   forget(session: string): void
+  /** The cancelled request at this offset has left the input. */
+  forgetCancel(offset: number): void
   /** The record is to be written with the next commit, though no step touched it. */
   touch(key: StateKey): void
   /** Whether the next commit has such records. */
@@ -176,6 +178,7 @@ export const createSessionTable = (options: TableOptions): SessionTable => {
       refs.set(session, undefined)
       touched.add(session)
     },
+    forgetCancel: (offset) => void decisions.delete(offset),
     touch: (key) => void touched.add(key),
     get hasTouched() {
       return touched.size > 0

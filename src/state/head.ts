@@ -150,12 +150,18 @@ export const unseal = (
   if (named !== stateKey(parsed.data)) {
     return refuse(`has the key ${JSON.stringify(named)} but speaks of ${JSON.stringify(stateKey(parsed.data))}`)
   }
+  const state = parsed.data
   const request = cancelledOffset(headers)
-  if (request !== (parsed.data.type === 'cancelled' ? parsed.data.offset : null))
+  if (request !== (state.type === 'cancelled' ? state.offset : null))
     return refuse(
-      `is of the type "${parsed.data.type}" and has ${request === null ? 'no header' : `the header "${request}"`} of a cancelled request`,
+      `is of the type "${state.type}" and has ${request === null ? 'no header' : `the header "${request}"`} of a cancelled request`,
     )
-  return parsed.data
+  const deletion = deletedOffset(headers)
+  if (deletion !== (state.type === 'deleted' ? state.offset : null))
+    return refuse(
+      `is of the type "${state.type}" and has ${deletion === null ? 'no header' : `the header "${deletion}"`} of a deletion`,
+    )
+  return state
 }
 
 const mismatch = (stream: number | bigint, model: number | bigint): string =>

@@ -13,6 +13,7 @@
 import type { TopicNames } from '../../topics/index.ts'
 import { ContinuoError } from '../errors.ts'
 import { sha256 } from '../hash.ts'
+import { timeOf } from '../operators/emit.ts'
 import type { Bounds, EventLog, OutRecord, PartitionWriter, StoredRecord } from '../streams/log.ts'
 import type { Plan } from './migrate-plan.ts'
 
@@ -43,14 +44,10 @@ export interface Copied {
 const groupOf = ({ from, fromNames }: CopyOptions, source: number): string =>
   `continuo-migrate-${sha256(Buffer.from(`${from.url}\n${fromNames.chunks}`)).slice(0, 12)}-${source}`
 
-const copyOf = (topic: string, { key, value, headers, timestamp }: StoredRecord): OutRecord => ({
-  topic,
-  key,
-  value,
-  headers,
-  // Brokers refuse times from the future.
-  timestamp: Math.min(timestamp, Date.now()),
-})
+const copyOf = (topic: string, record: StoredRecord): OutRecord => {
+  const { key, value, headers } = record
+  return { topic, key, value, headers, timestamp: timeOf(record) }
+}
 
 /** A target partition that takes copies of one source partition. */
 interface Lane {

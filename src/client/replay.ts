@@ -6,6 +6,7 @@
  */
 import type { TopicNames } from '../../topics/index.ts'
 import { ContinuoError, codeOf, messageOf } from '../errors.ts'
+import { timeOf } from '../operators/emit.ts'
 import type { EventLog, OutRecord, PartitionWriter } from '../streams/log.ts'
 import { type DeadLetter, deadLettersOf, placeText } from './letters.ts'
 import { textIn } from './records.ts'
@@ -109,14 +110,16 @@ const replaysIn = async (
 }
 
 /** The refused record as it is sent again. A replay that was refused names the record that it was, and no longer what that replayed. */
-const recordOf = ({ at, key, value, headers, timestamp }: DeadLetter): OutRecord => ({
-  topic: at.topic,
-  key,
-  value,
-  headers: [...headers.filter(([name]) => name !== REPLAY_HEADER), [REPLAY_HEADER, Buffer.from(placeText(at))]],
-  // Brokers refuse times from the future.
-  timestamp: Math.min(timestamp, Date.now()),
-})
+const recordOf = (letter: DeadLetter): OutRecord => {
+  const { at, key, value, headers } = letter
+  return {
+    topic: at.topic,
+    key,
+    value,
+    headers: [...headers.filter(([name]) => name !== REPLAY_HEADER), [REPLAY_HEADER, Buffer.from(placeText(at))]],
+    timestamp: timeOf(letter),
+  }
+}
 
 const replayPartition = async (
   log: EventLog,

@@ -84,9 +84,12 @@ export const cloudDataOf = (record: StoredRecord, format: 'json' | 'text'): Clou
   return inBinary(record)
 }
 
-/** Headers of an input record that its outputs may carry: what names a CloudEvent or the form of its data is not theirs. */
-export const passedOn = (record: Pick<StoredRecord, 'headers'>): Headers =>
-  isCloudEvent(record)
+/**
+ * Headers of an input record that its outputs may carry. Those that name a CloudEvent or the form of its data are left out: of a CloudEvent, and
+ * where outputs are CloudEvents and have such headers of their own.
+ */
+export const passedOn = (record: Pick<StoredRecord, 'headers'>, cloudEvents: boolean): Headers =>
+  cloudEvents || isCloudEvent(record)
     ? record.headers.filter(([name]) => !name.startsWith(PREFIX) && name.toLowerCase() !== TYPE)
     : record.headers
 

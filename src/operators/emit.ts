@@ -15,7 +15,7 @@ export interface EmittedStep extends Step {
 const utf8 = new TextEncoder()
 
 /** Event time passes through, but brokers refuse times from the future. */
-const timeOf = ({ timestamp }: StoredRecord): number => Math.min(timestamp, Date.now())
+export const timeOf = ({ timestamp }: Pick<StoredRecord, 'timestamp'>): number => Math.min(timestamp, Date.now())
 
 /** Bytes of key and headers that a dead letter carries beside a part of the value. */
 const MAX_BESIDE = 65_536
@@ -78,7 +78,7 @@ export const encodeOutput = (
 ): readonly OutRecord[] => {
   if (output.to === 'deadletters') return deadLetters(names.deadletters, record, output)
   const value = utf8.encode(JSON.stringify(output.value))
-  const headers = passedOn(record)
+  const headers = passedOn(record, cloudEvents)
   const place = { input: record.topic, schema: schemaId(output.to) }
   return [
     {

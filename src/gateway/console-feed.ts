@@ -128,13 +128,15 @@ export const createFeed = ({ log, names, partitions: count, boards: sources }: F
       known.delete(session)
       const partition = partitions[before.view.partition]!
       partition.sessions -= 1
-      // The clock of a partition never goes back: what its sessions did stays counted.
+      // A worker that resumes counts the sessions that are there.
+      partition.pulse -= before.view.pulse
+      timeline.shrunk(before.view.partition, before.view.pulse)
       sums.generating -= Number(before.row.generating)
       for (const { dirty } of watchers) dirty.add(session)
     },
     cursor(cursor: PartitionCursor, at: number, record: StoredRecord) {
       const partition = partitions[at]!
-      // A group that came second wrote it, and was refused.
+      // The genesis cursor of a second group, which was refused.
       if (partition.offset !== null && isGenesisCursor(record)) return
       partition.group = cursor.group
       if (partition.offset !== null && cursor.offset < partition.offset)

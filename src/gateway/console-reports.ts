@@ -1,8 +1,9 @@
 /** Statistics of memories as workers report them, for the sessions that somebody looks at; the newest, within a bound over all sessions. */
 import type { BoardReport } from '../observe/board.ts'
 
-/** Norms that are kept, of all reports together. */
+/** Norms that are kept, of all reports together; a report without any counts as one. */
 const MOST_NORMS = 65_536
+const weightOf = ({ norms }: BoardReport): number => Math.max(1, norms.length)
 
 export interface Reports {
   add(report: BoardReport): void
@@ -17,9 +18,9 @@ export const createReports = (): Reports => {
   return {
     add(report) {
       kept.push(report)
-      norms += report.norms.length
+      norms += weightOf(report)
       let drop = 0
-      for (; norms > MOST_NORMS && drop < kept.length - 1; drop += 1) norms -= kept[drop]!.norms.length
+      for (; norms > MOST_NORMS && drop < kept.length - 1; drop += 1) norms -= weightOf(kept[drop]!)
       if (drop > 0) kept = kept.slice(drop)
       for (const take of readers.get(report.session) ?? []) take(report)
     },

@@ -84,7 +84,7 @@ export const consoleRoutes = (app: FastifyInstance, deps: ConsoleDeps): void => 
     deps.verify === null
       ? null
       : createVerifier(
-          { log, names, partitions },
+          { log, names, partitions, closing, inBackground: service.inBackground },
           (partition) => feed.offsetOf(partition),
           deps.verify,
           (state) => feed.note({ kind: 'verified', partition: null, ...verdictOf(state) }),

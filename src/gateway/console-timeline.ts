@@ -26,6 +26,8 @@ export interface Timeline {
   owner(partition: number, before: string | null, now: string | null): void
   wentBack(partition: number, session: string, before: number, now: number): void
   cursorWentBack(partition: number, before: number, now: number): void
+  /** A session was deleted that had so many pulses. */
+  shrunk(partition: number, pulses: number): void
   committed(partition: number): void
 }
 
@@ -116,6 +118,12 @@ export const createTimeline = (pulseOf: (partition: number) => number, wake: () 
         note({ kind: 'owner', tone: 'quiet', partition, text: `Worker ${now} has partition ${partition}.` })
       }
       if (now === null) left.set(partition, pulseOf(partition))
+    },
+    shrunk(partition, pulses) {
+      for (const map of [alive, left]) {
+        const stood = map.get(partition)
+        if (stood !== undefined) map.set(partition, Math.max(0, stood - pulses))
+      }
     },
     wentBack(partition, session, before, now) {
       back.add(partition)

@@ -1,7 +1,7 @@
 /** verify as a job of the gateway: one at a time, of a log at rest. */
 import type { TopicNames } from '../../topics/index.ts'
 import { hasUnread } from '../client/records.ts'
-import { messageOf } from '../errors.ts'
+import { ContinuoError, messageOf } from '../errors.ts'
 import type { VerifyOptions } from '../operators/verify.ts'
 import type { VerifiedAtRest } from '../operators/verify-rest.ts'
 import type { EventLog } from '../streams/log.ts'
@@ -40,9 +40,20 @@ const resultOf = (found: VerifiedAtRest, seconds: number): NonNullable<VerifySta
     ),
 })
 
+/** Where a verification runs. */
+export interface VerifyPlace {
+  readonly log: EventLog
+  readonly names: TopicNames
+  readonly partitions: number
+  /** No further batch of the log is read after it fires. */
+  readonly closing: AbortSignal
+  /** Whoever closes the log and the model waits for this work. */
+  inBackground(work: Promise<void>): void
+}
+
 /** `offsetOf`: where everything below is finished in a partition, as committed; null: nothing was read of it yet. */
 export const createVerifier = (
-  { log, names, partitions }: { readonly log: EventLog; readonly names: TopicNames; readonly partitions: number },
+  { log, names, partitions, closing, inBackground }: VerifyPlace,
   offsetOf: (partition: number) => number | null,
   verify: Verify,
   done: (state: VerifyState) => void,
@@ -60,6 +71,7 @@ export const createVerifier = (
     const began = performance.now()
     try {
       const found = await verify((progress) => {
+        if (closing.aborted) throw new ContinuoError('UNAVAILABLE', 'The gateway is closing.')
         state = { ...state, progress }
       })
       state = { ...IDLE, state: 'done', at, result: resultOf(found, (performance.now() - began) / 1000) }
@@ -88,7 +100,7 @@ export const createVerifier = (
         state = before
         throw error
       }
-      void run(state.at!)
+      inBackground(run(state.at!))
     },
   }
 }

@@ -4,7 +4,6 @@ import type { TopicNames } from '../../topics/index.ts'
 import type { Partitioner } from '../../topics/input.ts'
 import { faultOfFeeding } from '../client/declared.ts'
 import { ContinuoError, codeOf, messageOf } from '../errors.ts'
-import { isGenesisCursor } from '../operators/partition-state.ts'
 import { faultOfHead, type Head, type PartitionCursor, unseal } from '../state/head.ts'
 import type { EventLog, StoredRecord } from '../streams/log.ts'
 
@@ -101,7 +100,7 @@ export const followSessions = (
   names: TopicNames,
   partitions: number,
   warn: (message: string) => void,
-  watcher?: StateWatcher,
+  watcher: StateWatcher,
 ): SessionsView => {
   const over = new AbortController()
   const { signal } = over
@@ -111,40 +110,38 @@ export const followSessions = (
   let sorted: string[] | null = []
   let isCaughtUp = false
   const waiting = new Map<string, Set<() => void>>()
-  /** Partitions whose format of events was looked at. */
-  const formats = new Set<number>()
   let partitioner: Partitioner = 'murmur2'
 
   const take = (record: StoredRecord, partition: number): void => {
     const { key, value, headers, offset } = record
-    if (key === null || (key.length === 0 && formats.has(partition) && watcher === undefined)) return
+    if (key === null) return
     const place = { topic: names.state, partition, keys: log.sealKeys }
     const state = unseal(`${names.state}, partition ${partition}, offset ${offset}`, key, value, headers, place)
     if (state.type === 'cursor') {
-      // Another worker may take a partition over as long as nothing was done in it.
-      if (state.input !== undefined && !isGenesisCursor(record)) formats.add(partition)
       if (state.format === 'text')
         throw new ContinuoError(
           'INVALID',
           `Partition ${partition} of ${names.chunks} is read with --input-format text, and the gateway writes events as JSON, which would be read as text. Serve another log.`,
         )
-      const fault = state.topic === names.chunks ? faultOfFeeding(state) : null
-      if (fault !== null) throw new ContinuoError('INVALID', `${fault} Serve another log.`)
-      partitioner = state.input?.partitioner ?? 'murmur2'
-      watcher?.cursor(state, partition, record)
+      if (state.topic === names.chunks) {
+        const fault = faultOfFeeding(state)
+        if (fault !== null) throw new ContinuoError('INVALID', `${fault} Serve another log.`)
+        partitioner = state.input?.partitioner ?? 'murmur2'
+      }
+      watcher.cursor(state, partition, record)
       return
     }
     if (state.type === 'cancelled') return
     if (state.type === 'deleted') {
       views.delete(state.session)
       sorted = null
-      watcher?.gone(state.session)
+      watcher.gone(state.session)
       return
     }
     if (!views.has(state.session)) sorted = null
     const view = viewOf(state, partition)
     views.set(state.session, view)
-    watcher?.head(view, state, record)
+    watcher.head(view, state, record)
     for (const look of waiting.get(state.session) ?? []) look()
   }
 

@@ -73,13 +73,25 @@ const idsOf = (given: readonly string[]): number[] =>
     return Number(text)
   })
 
-/** A file of one of the flags. */
+/** Texts by path: commands make the event twice, before the model is opened and after, and a pipe can be read once. */
+const texts = new Map<string, string>()
+
+/** The text of the file that --json-schema or --grammar names. */
 const read = (path: string, flag: string): string => {
-  try {
-    const { size } = statSync(path)
+  const known = texts.get(path)
+  if (known !== undefined) return known
+  const check = (size: number): void => {
     if (size > MOST_GRAMMAR_FILE)
       throw usage(`--${flag} takes a file of at most ${MOST_GRAMMAR_FILE} bytes; ${path} has ${size}.`)
-    return readFileSync(path, 'utf8')
+  }
+  try {
+    check(statSync(path).size)
+    const bytes = readFileSync(path)
+    // The size of a pipe is not known before.
+    check(bytes.length)
+    const text = bytes.toString('utf8')
+    texts.set(path, text)
+    return text
   } catch (error) {
     if (isUsage(error)) throw error
     throw usage(`--${flag}: ${path} cannot be read: ${messageOf(error)}.`)

@@ -30,7 +30,7 @@ export const textEvent = (piece: Buffer): ChunkInput => {
   return { type: 'text', bytes: piece.toString('base64') }
 }
 
-/** What ask for nothing where they have their defaults, and what versions did not know that wrote none of them. */
+/** Fields that workers of older versions refuse as unknown. A default of one changes nothing, so it is left out of what is sent. */
 const LATER = [
   ...(['minP', 'repetitionPenalty', 'presencePenalty', 'frequencyPenalty', 'penaltyLast', 'logitBias'] as const),
   ...(['topLogprobs', 'stopTokens', 'ignoreEnd'] as const),

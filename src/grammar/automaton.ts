@@ -130,6 +130,7 @@ export class Automaton {
     const key = parent * FRAME + node
     const known = this.#frames.get(key)
     if (known !== undefined) return known
+    this.kept += 1
     this.#nodes.push(node)
     this.#depths.push(this.#depths[parent]! + 1)
     const frame = this.#parents.push(parent) - 1

@@ -1,5 +1,4 @@
 /** bound: tokens of a request with a grammar. Each is an item of work of its own, since what may follow depends on the token before. */
-import type { Chunk } from '../../topics/chunks.ts'
 import type { ContextHead, Generate, WorkItem, WorkResult } from '../engine/types.ts'
 import { ContinuoError } from '../errors.ts'
 import { type Matcher, openMatcher } from '../grammar/index.ts'
@@ -8,8 +7,7 @@ import type { Head } from '../state/head.ts'
 import type { History } from '../state/history.ts'
 import { joinedResults, piece } from './pieces.ts'
 import { SessionLost } from './set-aside.ts'
-
-type Request = Extract<Chunk, { type: 'generate' }>
+import type { Generate as Request } from './types.ts'
 
 /** Behind the tokens that the request has by now. Throws SessionLost where these are not known, or do not fit its grammar. */
 export const matcherOf = (

@@ -1,9 +1,8 @@
 /** How a request's tokens are drawn, as the engine is told; and what it tells of other tokens. */
-import type { Chunk } from '../../topics/chunks.ts'
 import type { Generated } from '../../topics/tokens.ts'
 import type { Generate, WorkResult } from '../engine/types.ts'
+import type { Generate as Request } from './types.ts'
 
-type Request = Extract<Chunk, { type: 'generate' }>
 type Counts = NonNullable<Generate['penalties']>['counts']
 
 /** null: they change nothing. */

@@ -138,7 +138,7 @@ export const startTask = (partition: number, given: TaskOptions): Task => {
       maxRequired: COPIED_BYTES,
     })
     committed = () => table.heads
-    // Of the state, whose number never changes: the input may have been given more a moment ago.
+    // Partitions are counted by the state topic, whose number never changes; the input topic may have got more a moment ago.
     const homes = homesOf(input, await log.partitions(names.state))
     const validation = { format: options.format, input, vocabSize: model.vocabSize, readsText: tokenizer !== null }
     const engine = { model, tokenizer, submit: contexts.submit, historyFrom: history ?? 0 }

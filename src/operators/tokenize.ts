@@ -153,7 +153,7 @@ export const tokenizeEvent = (
   model: Bounded,
   others: Others = NOBODY,
 ): Tokenized | Rejected => {
-  // It has no turn in its session. One that ends a request does so with a step of that.
+  // A cancel has no turn in its session: one that ends a request is finished by the request's last step (infer.ts). Here it came too late.
   if (isCancel(valid)) return idleCancel(valid)
   const { record, session, hash, rule } = valid
   const reject = (reason: string): Rejected => ({ kind: 'rejected', record, session, reason })

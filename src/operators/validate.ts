@@ -146,7 +146,7 @@ export const validateRecord = (record: StoredRecord, options: ValidateOptions): 
     }
   }
   const rule =
-    options.format === 'text' && 'bytes' in event
+    options.format === 'text' && options.input?.generate?.request !== undefined && 'bytes' in event
       ? ruleOf(record, Buffer.from(event.bytes, 'base64'), options.input?.generate)
       : undefined
   const request = event.type === 'generate' ? event : rule?.request

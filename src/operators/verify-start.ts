@@ -142,7 +142,7 @@ export const leaveOut = (subject: Subject, offset: number): void => {
     for (const [place] of map) if (Number(place.split('/')[0]) < offset) map.delete(place)
 }
 
-/** The same at an offset at which it was born anew as a fork. */
+/** Leaves out what the session did before it was born anew as a fork at this offset, and counts it as partial. */
 export const skipTo = (subject: Subject, offset: number, { totals }: Scene): void => {
   subject.session?.context.close()
   subject.session = null

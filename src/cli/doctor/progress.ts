@@ -44,6 +44,7 @@ const faultOf = async (
 export const checkProgress = async (log: EventLog, names: TopicNames): Promise<readonly Check[]> => {
   const refused: Check[] = []
   const behind: (readonly [partition: number, offsets: number])[] = []
+  let unknown = 0
   for (let partition = 0; partition < (await partitionsOf(log, names)); partition += 1) {
     try {
       const cursor = await cursorOf(log, names, partition)
@@ -60,9 +61,10 @@ export const checkProgress = async (log: EventLog, names: TopicNames): Promise<r
         return [warn('resume', 'this user may not see the group', 'Ask again as one who may describe it.')]
       // State that cannot be read is another check's to tell.
       if (codeOf(error) !== 'REFUSED') throw error
+      unknown += 1
     }
   }
-  if (behind.length === 0) return [...refused, ok('lag', 'every event of the input was read')]
+  if (behind.length === 0) return unknown > 0 ? refused : [...refused, ok('lag', 'every event of the input was read')]
   const total = behind.reduce((sum, [, offsets]) => sum + offsets, 0)
   const named = behind
     .toSorted(([, a], [, b]) => b - a)

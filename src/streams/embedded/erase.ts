@@ -38,14 +38,19 @@ export const openEraser = (db: Database, topics: Topics, records: Records): Eras
         from = await db.write(`erasing records of ${name}[${partition}]`, () => {
           const topic = topics.findPartition(name, partition)
           const { begin } = records.bounds(topic, partition)
-          const slice = rows.all(topic.id, partition, Math.max(at, begin))
-          const victims = slice.filter(({ headers, ...row }) =>
-            isVictim({ topic: name, partition, ...row, headers: decodeHeaders(headers) }),
-          )
+          const victims: number[] = []
+          let seen = 0
+          let last = 0
+          // One row in memory at a time: a part of a blob may be as large as a record can be.
+          for (const { headers, ...row } of rows.iterate(topic.id, partition, Math.max(at, begin))) {
+            seen += 1
+            last = row.offset
+            if (isVictim({ topic: name, partition, ...row, headers: decodeHeaders(headers) })) victims.push(row.offset)
+          }
           if (victims.length > 0) mark.run()
-          for (const { offset } of victims) empty.run(topic.id, partition, offset)
+          for (const offset of victims) empty.run(topic.id, partition, offset)
           erased += victims.length
-          return slice.length < SLICE ? null : slice.at(-1)!.offset + 1
+          return seen < SLICE ? null : last + 1
         })
         await nextTurn()
       }

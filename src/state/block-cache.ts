@@ -65,6 +65,8 @@ const MAX_LOST = 10_000
 interface Entry {
   file: SpillFile | null
   kept: KeptBlock | null
+  /** Why its only copy cannot be had: whoever wants it again is told the same. */
+  lost?: unknown
 }
 
 const open = (
@@ -189,13 +191,13 @@ const open = (
       return await folder.read(entry.file, 'an archived block')
     } catch (error) {
       dropFile(number, entry)
-      if (entry.kept === null) throw error
+      if (entry.kept === null) entry.lost = error
       return null
     }
   }
 
-  const fromStore = async ({ kept }: Entry): Promise<Uint8Array> => {
-    if (kept === null) throw new ContinuoError('INTERNAL', 'It is not known where an archived block lies.')
+  const fromStore = async ({ kept, lost: why }: Entry): Promise<Uint8Array> => {
+    if (kept === null) throw why ?? new ContinuoError('INTERNAL', 'It is not known where an archived block lies.')
     try {
       return await kept.read()
     } catch (error) {

@@ -311,6 +311,12 @@ Value submit(const CallbackInfo& info) {
   return promised(env, *call, accepted);
 }
 
+// speculate(engine, most, adapt)
+Value speculate(const CallbackInfo& info) {
+  open_engine(info[0])->engine().speculate({info[1].As<Napi::Number>().Uint32Value(), info[2].ToBoolean()});
+  return info.Env().Undefined();
+}
+
 // stats(engine): its Counts.
 Value stats(const CallbackInfo& info) {
   const auto engine = open_engine(info[0]);
@@ -319,6 +325,8 @@ Value stats(const CallbackInfo& info) {
   out.Set("steps", static_cast<double>(counts.steps));
   out.Set("tokens", static_cast<double>(counts.tokens));
   out.Set("items", static_cast<double>(counts.items));
+  out.Set("drafted", static_cast<double>(counts.drafted));
+  out.Set("kept", static_cast<double>(counts.kept));
   out.Set("blockWaits", static_cast<double>(counts.block_waits));
   out.Set("blockWaitSeconds", static_cast<double>(counts.block_wait_ns) * 1e-9);
   return out;
@@ -519,6 +527,7 @@ Napi::Object init(Napi::Env env, Napi::Object exports) {
   exports.Set("checkExperts", Napi::Function::New(env, guarded<check_experts>));
   exports.Set("exchange", Napi::Function::New(env, guarded<exchange>));
   exports.Set("tokenBytes", Napi::Function::New(env, guarded<token_bytes>));
+  exports.Set("speculate", Napi::Function::New(env, guarded<speculate>));
   exports.Set("stats", Napi::Function::New(env, guarded<stats>));
   exports.Set("submit", Napi::Function::New(env, guarded<submit>));
   exports.Set("logits", Napi::Function::New(env, guarded<logits>));

@@ -280,6 +280,10 @@ Status Engine::submit(Item item, Answer answer) {
   return Done{};
 }
 
+void Engine::speculate(DraftOptions options) {
+  inbox_->call([this, options] { scheduler_.speculate(options); });
+}
+
 Error Engine::gone() const {
   return {Code::unavailable, "the context was lost with its device: restore it from a snapshot, or reset it."};
 }

@@ -67,6 +67,8 @@ class Engine {
   // `answer` is called.
   Status submit(Item item, Answer answer);
   const Counts& counts() const { return scheduler_.counts(); }
+  // How many tokens sessions may guess (drafts.h), from one of the next steps on. No result depends on it.
+  void speculate(DraftOptions options);
   // Logits [vocabulary] of the token that would follow.
   Status logits(std::shared_ptr<Context> context, Predicted done);
 

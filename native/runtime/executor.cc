@@ -29,6 +29,7 @@ Executor::Executor(std::shared_ptr<const Model> model, ThreadPool& pool, Executo
     space.memory = DeviceMemory(model_->device, space.plan.bytes * space.rows);
     space.growth.assign(model_->graph.declarations.size(), 0);
     for (const auto& [counter, by] : program.growth) space.growth[counter] = by;
+    space.undoing = undoing_of(space);
     spaces_.push_back(std::move(space));
   }
 }
@@ -98,6 +99,8 @@ void Executor::begin(Space& space, std::span<const Run> runs) {
     run.context->settle();
     reserve(*run.context, static_cast<size_t>(&space - spaces_.data()), run.rows);
   }
+  // A block without runs changes no context.
+  if (!runs.empty()) begin_tentative(space, runs);
 }
 
 void Executor::reserve(Context& context, size_t block, size_t rows) const {
@@ -106,10 +109,14 @@ void Executor::reserve(Context& context, size_t block, size_t rows) const {
 }
 
 void Executor::end(const Space& space, std::span<const Run> runs) {
-  for (const auto& [counter, by] : space.program->growth) {
-    for (const auto& run : runs)
-      run.context->raise(counter, run.context->counter(counter) + by * static_cast<int64_t>(run.rows));
+  for (const auto& run : runs) {
+    if (!run.tentative) raise(space, run);
   }
+}
+
+void Executor::raise(const Space& space, const Run& run) {
+  for (const auto& [counter, by] : space.program->growth)
+    run.context->raise(counter, run.context->counter(counter) + by * static_cast<int64_t>(run.rows));
 }
 
 void Executor::step(size_t block, size_t rows, std::span<const Run> runs) {
@@ -141,7 +148,7 @@ void Executor::row_by_row(Space& space, const Stage& stage, size_t rows, std::sp
   }
   for (const auto& run : runs) {
     for (size_t i = 0; i < run.rows; ++i) {
-      row_through(space, code, {run.context, run.row + i, 1, run.number + i});
+      row_through(space, code, {run.context, run.row + i, 1, run.number + i, run.tentative});
       end_row();
     }
   }
@@ -167,6 +174,7 @@ bool Executor::row_through(Space& space, std::span<const Instruction> code, cons
 }
 
 void Executor::run(Space& space, const Instruction& instruction, size_t first, size_t rows, std::span<const Run> runs) {
+  note_inputs(space, instruction, runs);
   if (!options_.trace && !options_.watch) return dispatch(space, instruction, first, rows, runs);
   const auto started = std::chrono::steady_clock::now();
   dispatch(space, instruction, first, rows, runs);

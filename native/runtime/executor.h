@@ -31,6 +31,7 @@ struct Run {
   size_t row;         // first row of the step
   size_t rows;        // consecutive rows
   size_t number = 0;  // of the first row, counted among the rows of its context in this step
+  bool tentative = false;  // its last rows may be taken back: see Executor::keep
 };
 
 struct ExecutorOptions {
@@ -99,6 +100,15 @@ class Executor {
   virtual void step(size_t block, size_t rows, std::span<const Run> runs);
   virtual void settle() {}
 
+  // executor_undo.cc
+  // The most rows of a tentative run of the block; 0: what its rows change cannot be taken back.
+  virtual size_t tentative_rows(size_t block) const { return spaces_[block].undoing.rows; }
+  // Bytes that are copied for each tentative run.
+  size_t tentative_bytes(size_t block) const { return spaces_[block].undoing.bytes; }
+  // After a step with tentative runs, before anything else touches their contexts: of those in `kept` only so many
+  // rows, at least one, have happened, of the others all. Values of the step stay as they are.
+  void keep(std::span<const Run> kept);
+
   // executor_parking.cc
   // Whether runs of the block may leave a step for want of experts.
   bool parks(size_t block) const { return spaces_[block].parks; }
@@ -133,6 +143,13 @@ class Executor {
   const Plan& plan(size_t block) const { return spaces_[block].plan; }
 
  protected:
+  // How tentative runs of a block are taken back.
+  struct Undoing {
+    size_t rows = 0, bytes = 0;    // see tentative_rows(), tentative_bytes()
+    std::vector<uint32_t> images;  // slices that are copied before the step
+    std::vector<uint32_t> rings;   // slices of which the places are copied that the rows take
+  };
+
   // The memory of a block's values.
   struct Space {
     const Program* program;
@@ -142,6 +159,7 @@ class Executor {
     bool parks;                       // see parks()
     DeviceMemory memory;  // [plan.bytes × rows]; value i at plan.offsets[i] × rows, as [rows, bytes of the value]
     std::vector<int64_t> growth;  // [declarations]: what a row adds to that counter; 0 where it is none
+    Undoing undoing = {};
   };
 
   // A run that left a step.
@@ -175,6 +193,8 @@ class Executor {
   // The parts of a step before its first node and after its last one.
   void begin(Space& space, std::span<const Run> runs);
   void end(const Space& space, std::span<const Run> runs);
+  // Raises the counters by the rows of the run.
+  void raise(const Space& space, const Run& run);
   // Zeroes a value's rows.
   virtual void zero(Space& space, uint32_t id, size_t rows) = 0;
   // Runs a stage whose rows may run at once (row_parallel, row_local).
@@ -274,6 +294,34 @@ class Executor {
   class WantedExperts;
   class Stop;
   bool parks(const Program& program) const;
+
+  // executor_undo.cc
+  struct Tentative {
+    Space* space;
+    Run run;
+    size_t stay = 0;                // rows of it
+    std::vector<std::byte> before;  // of the images, then of the rings
+    std::vector<Positions> rings;   // of each ring: the positions that the rows write
+    std::map<std::pair<Name, size_t>, GateSums> gates;
+    bool whole() const { return stay == run.rows; }
+  };
+  struct Noted {
+    const Instruction* instruction;
+    std::vector<Run> runs;
+    size_t bytes_at;  // in note_bytes_: per run, per input that is no constant, its rows
+  };
+  bool writes_own_position(const Instruction& instruction, const Place& place) const;
+  Undoing undoing_of(const Space& space) const;
+  void begin_tentative(Space& space, std::span<const Run> runs);
+  void each_ring_row(Context& context, const StateSlice& slice, Positions positions, const auto& visit);
+  void note_inputs(const Space& space, const Instruction& instruction, std::span<const Run> runs);
+  void walk_again(std::span<const Tentative> own);
+  void take_back(const Tentative& own);
+  std::vector<Tentative> tentative_;  // the first `tentatives_` of them are runs of this step
+  size_t tentatives_ = 0;
+  std::vector<Noted> noted_;  // in the order in which they ran
+  std::vector<std::byte> note_bytes_;
+  DeviceMemory again_;  // in place of the memory of a block's values
 
   size_t room_of_archive(const Context& context, size_t wanted, std::string& reason) const;
   // The member of a volatile table that a place picks.

@@ -45,15 +45,20 @@ void Scheduler::step(Executor& executor) {
   if (!tokens_.empty()) {
     inspect(executor);
     owe_surprisals(executor);
-    size_t reading = 0;
-    for (size_t run = 0; run < runs_.size(); ++run) reading += run_work_[run]->unread() ? runs_[run].rows : 0;
+    judge(executor);
+    size_t reading = 0, rows = 0;
+    for (size_t run = 0; run < runs_.size(); ++run) {
+      reading += run_work_[run]->unread() ? runs_[run].rows : 0;
+      rows += runs_[run].rows;
+    }
     advance(executor);
     ++counts_.steps;
-    counts_.tokens += tokens_.size();
+    counts_.tokens += rows;
     // A step that also computed owed surprisals is no measurement of generating rows alone.
-    if (reading > 0 || !owing)
-      pace_.stepped(tokens_.size() - reading, reading,
-                    std::chrono::duration<double>(Pace::Clock::now() - started).count());
+    const double seconds = std::chrono::duration<double>(Pace::Clock::now() - started).count();
+    if (reading > 0 || !owing) pace_.stepped(tokens_.size() - reading, reading, seconds);
+    if (reading == 0 && !owing) drafts_.stepped(tokens_.size(), seconds);
+    read_beside_ = reading;
   }
   unpin();
   retire();
@@ -152,6 +157,7 @@ void Scheduler::plan(Executor& executor) {
     urgent = tokens_.size();
     reading_.splice(reading_.end(), reading_, starved);
   }
+  judged_.clear();
   std::vector<Work*> generating;
   for (auto& work : generating_) {
     if (generating.size() + urgent >= most) break;
@@ -162,6 +168,8 @@ void Scheduler::plan(Executor& executor) {
     else if (pin(executor, work, 1))
       generating.push_back(&work);
   }
+  undrawn_ = generating.size();
+  drafts_.begin(generating.size(), reading_.empty() ? 0 : read_beside_);
   predict_next(executor, generating);
   if (reading_.empty()) return;
   // The starved item has its rows already and now stands last in the queue.
@@ -327,6 +335,8 @@ void Scheduler::advance(Executor& executor) {
       ++head.pulse;
     }
     if (remembers && !work.context().broken) remember(executor, work, runs_[run], hiddens, std::move(asked[run]));
+    drafts_.fed(work.context(), std::span(tokens_).subspan(runs_[run].row, runs_[run].rows));
+    if (run < judged_.size() && !judged_[run].empty()) keep_ahead(work, std::move(judged_[run]));
     if (fed) work.fed += runs_[run].rows;
     if (!work.reading() && !work.generating()) check(work);
   }
@@ -346,7 +356,8 @@ void Scheduler::note_routes(Executor& executor) {
     for (size_t run = 0; run < runs_.size(); ++run) {
       if (!asks(run_work_[run])) continue;
       const auto* from = experts + runs_[run].row * each;
-      run_work_[run]->result.experts.insert(run_work_[run]->result.experts.end(), from, from + each);
+      auto& out = run_work_[run]->result.experts;
+      out.insert(out.end(), from, from + runs_[run].rows * each);
     }
   }
 }

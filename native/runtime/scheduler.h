@@ -8,12 +8,16 @@
 // than rows, the oldest items get one. Reading items take turns at the remaining rows (pace.h decides how many rows).
 // An item whose context waits for a ticket, or for room on the device, stays out of the step; the other items run. So
 // does one whose run left a step in its middle, for want of experts (Executor::pass).
+// A generating item may have further rows, with guesses of the tokens that it will draw next (drafts.h). Behind the
+// step, what it draws from each row decides whether the next row stays (judge): so results are those without guesses.
 // Each item is answered when it is done, independently of the others.
 #pragma once
 
 #include <list>
+#include <unordered_map>
 #include <vector>
 
+#include "runtime/drafts.h"
 #include "runtime/executor.h"
 #include "runtime/pace.h"
 #include "runtime/ticket.h"
@@ -38,6 +42,8 @@ class Scheduler {
   void admit(Item item, Answer answer);
   bool empty() const { return reading_.empty() && generating_.empty(); }
   const Counts& counts() const { return counts_; }
+  // From the next step on.
+  void speculate(const DraftOptions& options) { drafts_.set(options); }
   // Whether a step would have anything to compute.
   bool runnable() const;
   // The time until which the next step should wait for items that are expected at once; none: it should not wait.
@@ -90,8 +96,12 @@ class Scheduler {
   void remember(Executor& executor, Work& work, const Run& run, const float* hiddens, HostRows rows);
   void plan(Executor& executor);
   void run(Executor& executor);
-  void predict_next(Executor& executor, const std::vector<Work*>& which);
-  void sample_next(Executor& executor, std::span<Work* const> which);
+  void predict_next(Executor& executor, std::vector<Work*> which);
+  void sample_next(Executor& executor, std::span<Work* const> which, std::span<const float* const> logits);
+  void feed(Executor& executor, Work& work, int32_t token);
+  size_t draft_room(Executor& executor, Work& work, int32_t token) const;
+  void judge(Executor& executor);
+  void judge_runs(Executor& executor, std::span<const size_t> runs, size_t rows);
   void share(Executor& executor, size_t readers, size_t rows);
   bool read(Executor& executor, Work& work, size_t rows);
   void inspect(Executor& executor);
@@ -115,9 +125,24 @@ class Scheduler {
 
   // The current step.
   std::vector<int32_t> tokens_;  // [rows]
-  std::vector<Run> runs_;        // [runs]; together they cover the rows
+  std::vector<Run> runs_;        // [runs]; together they cover the rows that were not taken back
   std::vector<Work*> run_work_;  // [runs]: the item of each run
   std::vector<Work*> pinned_;    // items whose contexts are pinned for this step
+  size_t read_beside_ = 0;       // rows of reading items in the step before
+  size_t undrawn_ = 0;           // generating items that will have a row in it and have not drawn their token yet
+
+  Drafts drafts_;
+  // Logits of the token that follows, which a step computed while it judged drafts.
+  struct Ahead {
+    uint64_t pulse;
+    Chain chain;
+    std::vector<float> logits;  // [vocabulary]
+  };
+  std::unordered_map<const Context*, Ahead> ahead_;
+  std::vector<std::vector<float>> judged_;  // [runs] of the step; empty where there are none
+  void keep_ahead(Work& work, std::vector<float> logits);
+  // Of the context as it stands; none where they are not known.
+  std::optional<std::vector<float>> take_ahead(const Context& context);
 
   // A surprisal of the last step that is still to be computed. It waits for the next step, whose draws need the output
   // projection as well: both share one pass over the projection's weights.

@@ -11,6 +11,11 @@ namespace continuo {
 
 namespace {
 
+// Copies of the tables of all tentative runs of a step, but for the first.
+constexpr size_t most_tentative_bytes = size_t{256} << 20;
+// Logits that are kept for the next step: as many rows as have so many bytes, or so many at least.
+constexpr size_t most_ahead_bytes = size_t{64} << 20, least_ahead = 64;
+
 struct Draw {
   enum class Outcome : uint8_t { drawn, not_finite, exhausted };
   Outcome outcome = Outcome::drawn;
@@ -21,11 +26,12 @@ struct Draw {
 };
 
 // Runs on a thread of the pool, where nothing would catch an exception: it must not throw.
-Draw draw(const HostKernels& kernels, std::span<const float> logits, const Item& item, uint64_t pulse) {
+Draw draw(const HostKernels& kernels, std::span<const float> logits, const Item& item, const Shaping& shaping,
+          uint64_t pulse) {
   if (!kernels.finite(logits.data(), logits.size())) return {Draw::Outcome::not_finite};
   try {
     std::vector<float> changed;
-    const int32_t token = sample(kernels, shaped(logits, item.shaping, item.allowed, changed), item.sampling, pulse);
+    const int32_t token = sample(kernels, shaped(logits, shaping, item.allowed, changed), item.sampling, pulse);
     const LogSoftmax model(kernels, logits);
     Draw out{Draw::Outcome::drawn, token, -model.surprisal(token), largest(logits, item.top_logprobs)};
     for (const int32_t id : out.top) out.top_logprobs.push_back(-model.surprisal(id));
@@ -33,6 +39,20 @@ Draw draw(const HostKernels& kernels, std::span<const float> logits, const Item&
   } catch (const std::bad_alloc&) {
     return {Draw::Outcome::exhausted};
   }
+}
+
+bool ends(const Item& item, int32_t token) {
+  return std::find(item.end_tokens.begin(), item.end_tokens.end(), token) != item.end_tokens.end();
+}
+
+// A token that was drawn, and that is fed.
+void take(Item& item, ItemResult& result, const Draw& draw) {
+  if (item.stop.ends_with(draw.token)) result.ended = Ended::stop_string;
+  result.generated.push_back(draw.token);
+  item.shaping.drawn(draw.token);
+  result.logprobs.push_back(draw.logprob);
+  result.top.insert(result.top.end(), draw.top.begin(), draw.top.end());
+  result.top_logprobs.insert(result.top_logprobs.end(), draw.top_logprobs.begin(), draw.top_logprobs.end());
 }
 
 }  // namespace
@@ -50,8 +70,21 @@ const float* predicted(Executor& executor, size_t rows) {
 }
 
 // Runs block "predict" over the hidden vectors of two kinds of rows: of each item in `which`, to draw its next token
-// (its context keeps that vector), and of each owed surprisal.
-void Scheduler::predict_next(Executor& executor, const std::vector<Work*>& which) {
+// (its context keeps that vector), where its logits are not known already; and of each owed surprisal.
+void Scheduler::predict_next(Executor& executor, std::vector<Work*> which) {
+  std::vector<Work*> known;
+  std::vector<std::vector<float>> kept;
+  std::erase_if(which, [&](Work* work) {
+    auto ahead = ahead_.empty() ? std::nullopt : take_ahead(work->context());
+    if (!ahead) return false;
+    known.push_back(work);
+    kept.push_back(std::move(*ahead));
+    return true;
+  });
+  std::vector<const float*> logits;
+  for (const auto& row : kept) logits.push_back(row.data());
+  if (!known.empty()) sample_next(executor, known, logits);
+
   std::vector<const std::byte*> hiddens;
   std::vector<int32_t> expected;
   for (Work* work : which) hiddens.push_back(work->context().data(executor.model().graph.language->last));
@@ -60,7 +93,7 @@ void Scheduler::predict_next(Executor& executor, const std::vector<Work*>& which
     expected.push_back(owed.expected);
   }
   const size_t most = executor.rows_of(executor.model().graph.language->predict);
-  const size_t draws = which.size();
+  const size_t draws = which.size(), vocabulary = executor.model().graph.vocabulary();
   std::vector<float> nats(owed_.size());
   for (size_t from = 0; from < hiddens.size(); from += most) {
     const size_t to = std::min(hiddens.size(), from + most);
@@ -71,7 +104,12 @@ void Scheduler::predict_next(Executor& executor, const std::vector<Work*>& which
       executor.surprisals(std::span(expected).subspan(first - draws, to - first), first - from,
                           nats.data() + (first - draws));
     }
-    if (from < draws) sample_next(executor, std::span(which).subspan(from, std::min(to, draws) - from));
+    if (from >= draws) continue;
+    const auto drawn = std::span(which).subspan(from, std::min(to, draws) - from);
+    const float* first = predicted(executor, drawn.size());
+    logits.clear();
+    for (size_t row = 0; row < drawn.size(); ++row) logits.push_back(first + row * vocabulary);
+    sample_next(executor, drawn, logits);
   }
   for (size_t i = 0; i < owed_.size(); ++i) {
     const auto& [work, token, id, pulse, hidden] = owed_[i];
@@ -86,54 +124,192 @@ void Scheduler::predict_next(Executor& executor, const std::vector<Work*>& which
   owed_.clear();
 }
 
-// Draws a token for each of these items from the first rows of logits, and puts it into the step.
-void Scheduler::sample_next(Executor& executor, std::span<Work* const> which) {
+// Draws a token for each of these items from its row of logits, and puts it into the step.
+void Scheduler::sample_next(Executor& executor, std::span<Work* const> which, std::span<const float* const> logits) {
   const auto& model = executor.model();
   const size_t vocabulary = model.graph.vocabulary();
   const size_t rows = which.size();
-  const float* logits = predicted(executor, rows);
   std::vector<Draw> draws(rows);
   std::vector<float> own;
   std::vector<Drawn> drawn(rows);
+  std::vector<const float*> from(logits.begin(), logits.end());
   if (const auto& form = model.graph.perspective; form && form->perspectives) {
     // The perspectives are predicted as these rows were, in the same memory.
-    own.assign(logits, logits + rows * vocabulary);
-    logits = own.data();
+    for (const float* row : logits) own.insert(own.end(), row, row + vocabulary);
     std::vector<DrawnRow> asked;
-    for (Work* work : which) asked.push_back({&work->context(), work->item.sampling.seed});
-    drawn = draw_perspectives(executor, asked, logits);
+    for (size_t r = 0; r < rows; ++r) {
+      from[r] = own.data() + r * vocabulary;
+      asked.push_back({&which[r]->context(), which[r]->item.sampling.seed});
+    }
+    drawn = draw_perspectives(executor, asked, own.data());
   }
   executor.pool().parallel_for(rows, [&](size_t r) {
-    const auto& from = drawn[r].logits;
-    draws[r] =
-        draw(model.host(), from.empty() ? std::span{logits + r * vocabulary, vocabulary} : std::span<const float>(from),
-             which[r]->item, which[r]->context().head.pulse);
+    const auto& mixed = drawn[r].logits;
+    draws[r] = draw(model.host(), mixed.empty() ? std::span{from[r], vocabulary} : std::span<const float>(mixed),
+                    which[r]->item, which[r]->item.shaping, which[r]->context().head.pulse);
   });
   for (size_t r = 0; r < rows; ++r) {
     Work& work = *which[r];
-    const auto& [outcome, token, logprob, top, top_logprobs] = draws[r];
-    if (outcome == Draw::Outcome::exhausted) throw std::bad_alloc();
-    if (outcome == Draw::Outcome::not_finite) {
+    --undrawn_;
+    if (draws[r].outcome == Draw::Outcome::exhausted) throw std::bad_alloc();
+    if (draws[r].outcome == Draw::Outcome::not_finite) {
       fail_item(work, "logits", work.context().head.pulse);
       continue;
     }
-    const auto& ends = work.item.end_tokens;
-    if (std::find(ends.begin(), ends.end(), token) != ends.end()) {
+    if (ends(work.item, draws[r].token)) {
       work.result.ended = Ended::end_token;
       continue;
     }
-    if (work.item.stop.ends_with(token)) work.result.ended = Ended::stop_string;
-    work.result.generated.push_back(token);
-    work.item.shaping.drawn(token);
-    work.result.logprobs.push_back(logprob);
-    work.result.top.insert(work.result.top.end(), top.begin(), top.end());
-    work.result.top_logprobs.insert(work.result.top_logprobs.end(), top_logprobs.begin(), top_logprobs.end());
+    take(work.item, work.result, draws[r]);
     // A model without other perspectives looks at nothing.
     if (work.item.perspectives && !own.empty()) work.result.draws.push_back(drawn[r].note);
-    runs_.push_back({&work.context(), tokens_.size(), 1});
-    run_work_.push_back(&work);
-    tokens_.push_back(token);
+    feed(executor, work, draws[r].token);
   }
+}
+
+// Puts the token that the item drew into the step, and drafts of those that it will draw next.
+void Scheduler::feed(Executor& executor, Work& work, int32_t token) {
+  runs_.push_back({&work.context(), tokens_.size(), 1});
+  run_work_.push_back(&work);
+  tokens_.push_back(token);
+  const size_t room = drafts_.on() ? draft_room(executor, work, token) : 0;
+  if (room == 0) return;
+  auto drafts = drafts_.propose(work.context(), token, room);
+  // Behind a special id the list of slots changes, so a step ends there.
+  if (const auto& memory = executor.model().graph.memory) {
+    const auto special = std::find_if(drafts.begin(), drafts.end(), [&](int32_t id) { return memory->special(id); });
+    drafts.erase(special, drafts.end());
+  }
+  if (drafts.empty()) return;
+  try {
+    executor.reserve(work.context(), executor.model().graph.language->step, 1 + drafts.size());
+  } catch (const std::exception&) {
+    // Nothing depends on drafts.
+    if (executor.model().device->lost()) throw;
+    return;
+  }
+  runs_.back().rows += drafts.size();
+  runs_.back().tentative = true;
+  tokens_.insert(tokens_.end(), drafts.begin(), drafts.end());
+}
+
+// How many drafts the step has room for behind the token, so that every item still gets its row.
+size_t Scheduler::draft_room(Executor& executor, Work& work, int32_t token) const {
+  const auto& graph = executor.model().graph;
+  const size_t step = graph.language->step, rows = executor.tentative_rows(step);
+  // Draws from perspectives look at more than logits. Timing and watching want the rows that are drawn, alone.
+  if (rows < 2 || (graph.perspective && graph.perspective->perspectives) || executor.options().trace ||
+      executor.options().watch || work.result.ended != Ended::not_early ||
+      (graph.memory && graph.memory->special(token)))
+    return 0;
+  size_t tentative = 1;
+  for (const auto& run : runs_) tentative += run.tentative;
+  if (tentative > 1 && tentative * executor.tentative_bytes(step) > most_tentative_bytes) return 0;
+  const size_t taken = tokens_.size() + undrawn_, most = executor.rows_of(step);
+  size_t room = std::min({rows, executor.rows_of(graph.language->predict), most - std::min(most, taken) + 1,
+                          work.item.count - work.result.generated.size() + 1});
+  std::string reason;
+  room = executor.room(work.context(), step, room, reason);
+  return executor.within_segment(work.context(), step, room) - 1;
+}
+
+// Draws from each row of the runs that generate what the session draws behind it. Where that is the draft of the next
+// row, that row stays, and so on. The logits behind the last row that stays are kept for the next step, of runs without
+// drafts too, so that a step has one pass over the weights of the output projection.
+void Scheduler::judge(Executor& executor) {
+  if (std::none_of(runs_.begin(), runs_.end(), [](const Run& run) { return run.tentative; })) return;
+  judged_.resize(runs_.size());
+  const size_t most = executor.rows_of(executor.model().graph.language->predict);
+  std::vector<size_t> part;
+  size_t rows = 0;
+  for (size_t run = 0; run < runs_.size(); ++run) {
+    const Work& work = *run_work_[run];
+    const bool goes_on = work.generating() || (work.item.more && work.result.ended == Ended::not_early);
+    if (work.unread() || work.result.error || !(runs_[run].tentative || goes_on)) continue;
+    if (rows + runs_[run].rows > most) {
+      judge_runs(executor, part, rows);
+      part.clear();
+      rows = 0;
+    }
+    part.push_back(run);
+    rows += runs_[run].rows;
+  }
+  if (!part.empty()) judge_runs(executor, part, rows);
+  executor.keep(runs_);
+}
+
+void Scheduler::judge_runs(Executor& executor, std::span<const size_t> runs, size_t rows) {
+  const auto& model = executor.model();
+  const auto& language = *model.graph.language;
+  const size_t bytes = model.graph.width(language.hidden) * sizeof(float), vocabulary = model.graph.vocabulary();
+  const std::byte* hidden = executor.address(language.step, step_value(executor, language.hidden));
+  std::vector<const std::byte*> hiddens;
+  std::vector<std::pair<size_t, size_t>> of;  // [rows]: run, and row of it
+  for (const size_t run : runs) {
+    for (size_t r = 0; r < runs_[run].rows; ++r) {
+      hiddens.push_back(hidden + (runs_[run].row + r) * bytes);
+      of.emplace_back(run, r);
+    }
+  }
+  predict(executor, hiddens);
+  const float* logits = predicted(executor, rows);
+  std::vector<Draw> draws(rows);
+  executor.pool().parallel_for(rows, [&](size_t row) {
+    const auto [run, r] = of[row];
+    if (r + 1 == runs_[run].rows) return;
+    const Work& work = *run_work_[run];
+    const std::span own{logits + row * vocabulary, vocabulary};
+    const uint64_t pulse = work.context().head.pulse + r + 1;
+    if (r == 0 || !work.item.shaping.penalises()) {
+      draws[row] = draw(model.host(), own, work.item, work.item.shaping, pulse);
+      return;
+    }
+    Shaping shaping = work.item.shaping;
+    for (size_t i = 1; i <= r; ++i) shaping.drawn(tokens_[runs_[run].row + i]);
+    draws[row] = draw(model.host(), own, work.item, shaping, pulse);
+  });
+  size_t first = 0;
+  for (const size_t run : runs) {
+    Work& work = *run_work_[run];
+    size_t stay = 1;
+    for (; stay < runs_[run].rows && work.generating(); ++stay) {
+      const Draw& drawn = draws[first + stay - 1];
+      // Whatever ends the item is drawn once more, from the logits that are kept.
+      if (drawn.outcome != Draw::Outcome::drawn || ends(work.item, drawn.token) ||
+          drawn.token != tokens_[runs_[run].row + stay])
+        break;
+      take(work.item, work.result, drawn);
+    }
+    if (runs_[run].tentative) {
+      const size_t drafted = runs_[run].rows - 1;
+      counts_.drafted += drafted;
+      counts_.kept += stay - 1;
+      drafts_.judged(work.context(), drafted, stay - 1);
+    }
+    if (work.generating() || (work.item.more && work.result.ended == Ended::not_early)) {
+      const float* last = logits + (first + stay - 1) * vocabulary;
+      judged_[run].assign(last, last + vocabulary);
+    }
+    first += runs_[run].rows;
+    runs_[run].rows = stay;
+  }
+}
+
+void Scheduler::keep_ahead(Work& work, std::vector<float> logits) {
+  if (work.result.error) return;
+  const auto& context = work.context();
+  const size_t most = std::max(least_ahead, most_ahead_bytes / (logits.size() * sizeof(float)));
+  if (ahead_.size() >= most) ahead_.clear();
+  ahead_[&context] = {context.head.pulse, context.head.chain, std::move(logits)};
+}
+
+std::optional<std::vector<float>> Scheduler::take_ahead(const Context& context) {
+  const auto found = ahead_.find(&context);
+  if (found == ahead_.end()) return std::nullopt;
+  auto [pulse, chain, logits] = std::move(found->second);
+  ahead_.erase(found);
+  if (pulse != context.head.pulse || !(chain == context.head.chain)) return std::nullopt;
+  return logits;
 }
 
 // Notes a surprisal to be computed for each fed row whose item asked for nats. The hidden vector of the token before

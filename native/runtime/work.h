@@ -100,6 +100,8 @@ struct Counts {
   std::atomic<uint64_t> steps{0};
   std::atomic<uint64_t> tokens{0};  // fed in those steps
   std::atomic<uint64_t> items{0};   // answered
+  // Tokens that were guessed, and those of them that were drawn.
+  std::atomic<uint64_t> drafted{0}, kept{0};
   // How often an item stood still until archived blocks of its context were there, and how long in all.
   std::atomic<uint64_t> block_waits{0}, block_wait_ns{0};
 };

@@ -46,6 +46,8 @@ import {
   type EngineStats,
   type Model,
   type OpenModelOptions,
+  SPECULATION,
+  type Speculation,
   STEP_TARGET,
   type WorkResult,
 } from './types.ts'
@@ -145,6 +147,12 @@ const stepTargetOf = ({ stepTarget = STEP_TARGET.usual }: OpenModelOptions): num
   return invalid(`stepTarget is ${stepTarget}, expected a number from ${min} to ${max}.`)
 }
 
+const checkSpeculation = ({ tokens }: Speculation): void => {
+  const { min, max } = SPECULATION
+  if (!Number.isInteger(tokens) || tokens < min || tokens > max)
+    invalid(`speculate.tokens is ${tokens}, expected a whole number from ${min} to ${max}.`)
+}
+
 export interface LoadRequest {
   readonly dir: string
   readonly modelType: string
@@ -239,6 +247,8 @@ export const loadModel = async (request: LoadRequest, options: OpenModelOptions 
   const { memoryFile } = request
   const fingerprint = await fingerprintOf(request)
   const { keepPacked = true, watch = false, warn = (message) => process.emitWarning(message) } = options
+  const { speculate: speculation = { tokens: SPECULATION.min } } = options
+  checkSpeculation(speculation)
   const opening = awaitNative((addon) =>
     addon.open(
       JSON.stringify(graph),
@@ -259,6 +269,9 @@ export const loadModel = async (request: LoadRequest, options: OpenModelOptions 
   })
   const note = callNative((addon) => addon.packingNote(engine))
   if (note !== '') warn(note)
+  const speculate = ({ tokens, adapt = true }: Speculation): void =>
+    callNative((addon) => addon.speculate(engine, tokens, adapt))
+  speculate(speculation)
   const experts = request.experts === undefined ? null : expertPort(engine, request.experts, options)
   const states = new WeakMap<Context, ContextState>()
   let closed = false
@@ -490,6 +503,12 @@ export const loadModel = async (request: LoadRequest, options: OpenModelOptions 
 
     get stats() {
       return closed ? lastStats : callNative((addon) => addon.stats(engine))
+    },
+
+    speculate(wanted) {
+      needOpen()
+      checkSpeculation(wanted)
+      speculate(wanted)
     },
 
     async submit(item) {

@@ -291,6 +291,7 @@ interface Addon {
   restart(context: ContextHandle): Promise<void>
   tokenBytes(bytes: Uint8Array, ends: Uint32Array): TokenBytesHandle
   submit(engine: EngineHandle, item: NativeItem): Promise<WorkResult>
+  speculate(engine: EngineHandle, most: number, adapt: boolean): void
   stats(engine: EngineHandle): EngineStats
   logits(engine: EngineHandle, context: ContextHandle): Promise<Float32Array>
   gates(context: ContextHandle): readonly NativeGates[]

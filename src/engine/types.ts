@@ -434,6 +434,9 @@ export interface EngineStats {
   readonly tokens: number
   /** Items answered. */
   readonly items: number
+  /** Tokens that were guessed (`Speculation`), and how many of them were drawn. */
+  readonly drafted: number
+  readonly kept: number
   /** How often an item stood still until archived blocks of its context were in memory, and for how long in all. */
   readonly blockWaits: number
   readonly blockWaitSeconds: number
@@ -460,6 +463,8 @@ export interface Model extends ModelInfo {
   unavailableReason(): string | null
   /** Counts of the engine since the model was opened. */
   readonly stats: EngineStats
+  /** From one of its next steps on. Throws INVALID for a number of tokens that cannot be. */
+  speculate(speculation: Speculation): void
   /** Its experts, where they lie in a store; else null. */
   readonly experts: ExpertPort | null
   /**
@@ -494,6 +499,20 @@ export interface Model extends ModelInfo {
 
 /** Bounds of `stepTarget`, and what it is where nothing is said. */
 export const STEP_TARGET = { min: 1.1, max: 1000, usual: 2 } as const
+
+/** Bounds of `Speculation.tokens`. */
+export const SPECULATION = { min: 0, max: 64 } as const
+
+/**
+ * Guesses of the tokens that sessions draw next: a step judges them all in one pass over the weights, and keeps those that are drawn. No
+ * result depends on it (docs/speculation.md).
+ */
+export interface Speculation {
+  /** Guesses of a session in a step, at most; 0: none. Bounds: `SPECULATION`. */
+  readonly tokens: number
+  /** Default true: as many as raise the tokens per second, by what was measured. False: as many as there are, whatever they cost. */
+  readonly adapt?: boolean
+}
 
 /** How the experts of a store are kept in memory and read. */
 export interface ExpertOptions {
@@ -549,6 +568,8 @@ export interface OpenModelOptions {
    * steps are as large as they can be. More serves readers, less those that wait for tokens. Bounds and default: `STEP_TARGET`.
    */
   readonly stepTarget?: number
+  /** Default: no guesses. */
+  readonly speculate?: Speculation
   /** Keep packed weights beside the model, for the next time; default true. */
   readonly keepPacked?: boolean
   /** Told of each phase of opening, when it has ended, with its duration in ms. */

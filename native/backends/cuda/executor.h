@@ -40,6 +40,8 @@ class CudaExecutor : public Executor {
   void step(size_t block, size_t rows, std::span<const Run> runs) override;
   std::vector<Run> pass(size_t block, std::span<const Run> runs, const Idle& idle) override;
   void settle() override { wait(); }
+  // Its steps are laid out ahead: nothing notes what they overwrite.
+  size_t tentative_rows(size_t) const override { return 0; }
 
   // Launches of a step with one row of each context.
   size_t launches(size_t block) const { return blocks_[block].schedule.decode.size(); }

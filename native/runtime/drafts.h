@@ -1,0 +1,110 @@
+// Drafts: guesses of the tokens that sessions are about to draw, and how many guesses a step should have.
+//
+// A session that generates feeds the token that it drew. The same step can feed tokens that it will draw next, if
+// somebody guesses them: one pass over the weights then judges all of them (Scheduler::judge). What is drawn does not
+// depend on the guesses, so they may come from anything. Here they come from the session's own past: what followed the
+// last place that reads like its end. The past is no part of a context's state. It has what the session read and wrote
+// since it entered this engine, at most `most_past` tokens, and all pasts together have a bound.
+//
+// A drafted row costs time in any case, and gains a token if it is kept. So a step has those drafts that raise the
+// expected tokens per second: by the share of drafts that were kept lately, for matches of such a length, and by the
+// time of a step as a linear function of its rows, which is measured. Where none does, one is tried now and then.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "runtime/context.h"
+
+namespace continuo {
+
+struct DraftOptions {
+  uint32_t most = 0;  // drafts of a session in a step, at most; 0: none
+  bool adapt = true;  // false: as many as there are, in every step, whatever it costs
+};
+
+// What a session read and wrote, and where in it n-grams stand.
+class Past {
+ public:
+  // Tokens that it has at least of those that came last, where so many came; it may have twice as many.
+  static constexpr size_t most_past = 32768;
+
+  void append(std::span<const int32_t> tokens);
+  // The longest place before the end that reads like the end, of those that are looked at: with the token, at least
+  // three tokens. Length of what is alike, and what followed it, up to `most` tokens.
+  struct Match {
+    size_t length = 0;
+    std::vector<int32_t> tokens = {};
+  };
+  Match match(int32_t token, size_t most);
+  // What followed the last place of this token alone; the token itself where it is new.
+  std::vector<int32_t> any(int32_t token, size_t most) const;
+  size_t bytes() const;
+
+ private:
+  // Places of n-grams: of each hash the last, and for each place the one before it with the same hash.
+  struct Places {
+    size_t n;
+    std::vector<int32_t> last = {}, before = {};
+  };
+  void index();
+  size_t alike(size_t place) const;
+  std::vector<int32_t> followed(size_t place, size_t most) const;
+
+  std::vector<int32_t> tokens_;
+  size_t indexed_ = 0;  // of them
+  std::array<Places, 2> places_{{{8}, {3}}};
+};
+
+class Drafts {
+ public:
+  void set(const DraftOptions& options) { options_ = options; }
+  const DraftOptions& options() const { return options_; }
+  bool on() const { return options_.most > 0; }
+
+  // The context fed these tokens; its head is past them.
+  void fed(const Context& context, std::span<const int32_t> tokens);
+  // A step begins, with one row for each of `generating` sessions, and about `reading` other rows.
+  void begin(size_t generating, size_t reading);
+  // Up to `most` tokens that may be drawn behind `token`, which the context feeds in this step.
+  std::vector<int32_t> propose(const Context& context, int32_t token, size_t most);
+  // How many of the drafts of the last propose() were kept. To be called before fed().
+  void judged(const Context& context, size_t drafted, size_t kept);
+  // A step with so many rows took so long.
+  void stepped(size_t rows, double seconds);
+
+ private:
+  // Of drafts by matches of one class of lengths.
+  struct Rate {
+    double kept = 0.6;    // share, a moving average
+    uint32_t passed = 0;  // times in a row that no draft seemed worth it
+    uint32_t wait = 8;    // after so many, one is tried
+  };
+  struct Own {
+    uint64_t pulse = 0;  // of the head that the past ends at
+    Past past = {};
+    std::array<Rate, 5> rates = {};
+    Rate* asked = nullptr;  // of the last propose()
+    uint64_t used = 0;
+  };
+  static size_t class_of(size_t length);
+  Own& of(const Context& context);
+  void bound();
+  size_t worth(Rate& rate, size_t most);
+
+  DraftOptions options_;
+  std::unordered_map<const Context*, Own> own_;
+  uint64_t clock_ = 0;
+  size_t bytes_ = 0;  // of all pasts, at the last look
+
+  // Of the step that is being planned: rows, and the tokens that they are expected to give.
+  double rows_ = 0, tokens_ = 0;
+  // Sums of a regression of seconds over rows, which fade; and what a row costs as a share of a step without rows.
+  double weight_ = 0, r_ = 0, t_ = 0, rr_ = 0, rt_ = 0;
+  double share_ = 0.12;
+};
+
+}  // namespace continuo

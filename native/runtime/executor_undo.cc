@@ -1,0 +1,226 @@
+// Tentative runs: rows of a step that may be taken back (Executor::keep).
+//
+// A row changes persistent tables in one of three ways, and each is taken back without a second pass over the weights:
+//
+//   a table that grows   its row writes its own positions: the counter is lowered
+//   a ring               its row takes the places of older positions: those get their former bytes
+//   any other table      it gets its bytes from before the step, one copy for all rows; then the rows that stay go
+//                        through the ops that write it once more, with the inputs that were noted in the step
+//
+// Rows that all stay cost the copy and the notes alone.
+#include <algorithm>
+#include <cstring>
+
+#include "graph/ops.h"
+#include "runtime/executor.h"
+
+namespace continuo {
+
+namespace {
+
+bool writes_state(const Instruction& instruction) {
+  const State state = traits_of(instruction.node->op).state;
+  return state != State::none && state != State::reads;
+}
+
+}  // namespace
+
+// Whether the row writes its own position of the table's axis that follows a counter, or later ones.
+bool Executor::writes_own_position(const Instruction& instruction, const Place& place) const {
+  if (instruction.node->op == Op::cache_attend) return true;
+  const auto& axes = model_->graph.declarations[place.table].axes;
+  for (size_t axis = 0; axis < std::min(axes.size(), place.picks.size()); ++axis) {
+    const auto& pick = place.picks[axis];
+    if (axes[axis].counter != no_name)
+      return instruction.node->op == Op::cache_write && pick.kind == Term::Kind::counter &&
+             pick.id == axes[axis].counter && pick.offset + pick.seen >= 0;
+  }
+  return false;
+}
+
+Executor::Undoing Executor::undoing_of(const Space& space) const {
+  Undoing out;
+  out.rows = space.parks ? 0 : max_rows;
+  const auto note = [](std::vector<uint32_t>& slices, uint32_t slice) {
+    if (std::find(slices.begin(), slices.end(), slice) == slices.end()) slices.push_back(slice);
+  };
+  const auto visit = [&](const auto& self, std::span<const Instruction> code) -> void {
+    for (const auto& instruction : code) {
+      self(self, instruction.then);
+      self(self, instruction.otherwise);
+      if (!writes_state(instruction)) continue;
+      for (const auto& place : instruction.places) {
+        const auto& d = model_->graph.declarations[place.table];
+        if (d.volatile_table()) continue;
+        if (d.counter) {
+          // Rows that raise it alike are what raise() counts.
+          if (space.growth[place.table] == 0) out.rows = 0;
+          continue;
+        }
+        const uint32_t at = model_->slice_of[place.table];
+        const auto& slice = model_->layout[at];
+        // Which rows write what would have to be followed pick by pick.
+        const bool by_value = std::any_of(place.picks.begin(), place.picks.end(),
+                                          [](const Pick& pick) { return pick.kind == Term::Kind::value; });
+        if (slice.several != no_name || by_value) {
+          out.rows = 0;
+        } else if (slice.follows() == no_name) {
+          note(out.images, at);
+        } else if (!writes_own_position(instruction, place)) {
+          out.rows = 0;
+        } else if (!slice.grows()) {
+          note(out.rings, at);
+          const auto each = static_cast<size_t>(space.growth[slice.ring]);
+          out.rows = each == 0 ? 0 : std::min(out.rows, slice.places / each);
+        }
+      }
+    }
+  };
+  visit(visit, space.program->code);
+  for (const uint32_t at : out.images) out.bytes += model_->layout[at].elements * size_of(model_->layout[at].type);
+  return out;
+}
+
+// Visits the numbers of a ring at these positions, in all outer parts: visit(address, bytes).
+void Executor::each_ring_row(Context& context, const StateSlice& slice, Positions positions, const auto& visit) {
+  const size_t bytes = slice.inner * size_of(slice.type);
+  for (size_t outer = 0; outer < slice.outer; ++outer) {
+    for (size_t p = positions.from; p < positions.to; ++p)
+      visit(const_cast<std::byte*>(context.ring_row(slice.name, outer, p)), bytes);
+  }
+}
+
+// Before a step: copies what its tentative runs are about to overwrite.
+void Executor::begin_tentative(Space& space, std::span<const Run> runs) {
+  noted_.clear();
+  note_bytes_.clear();
+  tentatives_ = 0;
+  for (const auto& run : runs) {
+    if (!run.tentative) continue;
+    if (tentative_.size() == tentatives_) tentative_.emplace_back();
+    auto& own = tentative_[tentatives_++];
+    own.space = &space;
+    own.run = run;
+    own.gates = run.context->gates;
+    own.before.clear();
+    own.rings.clear();
+    const auto take = [&](const std::byte* from, size_t bytes) {
+      own.before.insert(own.before.end(), from, from + bytes);
+    };
+    for (const uint32_t at : space.undoing.images) {
+      const auto& slice = model_->layout[at];
+      take(run.context->data(slice.name), slice.elements * size_of(slice.type));
+    }
+    for (const uint32_t at : space.undoing.rings) {
+      const auto& slice = model_->layout[at];
+      const auto now = static_cast<size_t>(run.context->counter(slice.ring));
+      const auto each = static_cast<size_t>(space.growth[slice.ring]);
+      own.rings.push_back({now, now + run.rows * each});
+      each_ring_row(*run.context, slice, own.rings.back(), take);
+    }
+  }
+}
+
+// Notes the inputs of an op that writes tables of which there is a copy.
+void Executor::note_inputs(const Space& space, const Instruction& instruction, std::span<const Run> runs) {
+  if (tentatives_ == 0 || !writes_state(instruction)) return;
+  const bool copied = std::any_of(instruction.places.begin(), instruction.places.end(), [&](const Place& place) {
+    const uint32_t slice = model_->slice_of[place.table];
+    return slice != no_name && !model_->graph.declarations[place.table].counter &&
+           model_->layout[slice].follows() == no_name;
+  });
+  if (!copied) return;
+  Noted noted{&instruction, {}, note_bytes_.size()};
+  for (const auto& run : runs) {
+    if (!run.tentative) continue;
+    noted.runs.push_back(run);
+    for (const auto& argument : instruction.in) {
+      if (argument.constant) continue;
+      const size_t bytes = space.program->values[argument.id].bytes;
+      const std::byte* from = value(space, argument.id) + run.row * bytes;
+      note_bytes_.insert(note_bytes_.end(), from, from + run.rows * bytes);
+    }
+  }
+  if (!noted.runs.empty()) noted_.push_back(std::move(noted));
+}
+
+void Executor::keep(std::span<const Run> kept) {
+  const std::span own(tentative_.data(), std::exchange(tentatives_, 0));
+  if (own.empty()) return;
+  bool all = true;
+  for (auto& each : own) {
+    const auto found =
+        std::find_if(kept.begin(), kept.end(), [&](const Run& run) { return run.context == each.run.context; });
+    each.stay = found == kept.end() ? each.run.rows : found->rows;
+    all = all && each.whole();
+  }
+  if (!all) walk_again(own);
+  for (const auto& each : own) {
+    raise(*each.space, each.run);
+    if (!each.whole()) take_back(each);
+  }
+}
+
+// Gives tables their bytes from before the step, and takes the rows that stay through what wrote them. Counters stand
+// as when the step began.
+void Executor::walk_again(std::span<const Tentative> own) {
+  auto& space = *own.front().space;
+  for (const auto& each : own) {
+    if (each.whole()) continue;
+    const std::byte* from = each.before.data();
+    for (const uint32_t at : space.undoing.images) {
+      const auto& slice = model_->layout[at];
+      const size_t bytes = slice.elements * size_of(slice.type);
+      std::memcpy(each.run.context->data(slice.name), from, bytes);
+      from += bytes;
+    }
+    each.run.context->gates = each.gates;
+  }
+  if (noted_.empty()) return;
+  // The values of the step are still needed.
+  if (again_.size() < space.memory.size()) again_ = DeviceMemory(model_->device, space.memory.size());
+  std::swap(space.memory, again_);
+  for (const auto& [instruction, runs, bytes_at] : noted_) {
+    std::vector<Run> again;
+    const std::byte* from = note_bytes_.data() + bytes_at;
+    for (const auto& run : runs) {
+      const auto& of =
+          *std::find_if(own.begin(), own.end(), [&](const Tentative& t) { return t.run.context == run.context; });
+      const size_t before = run.row - of.run.row;  // rows of the context
+      const size_t rows = of.whole() ? 0 : std::min(run.rows, of.stay - std::min(of.stay, before));
+      for (const auto& argument : instruction->in) {
+        if (argument.constant) continue;
+        const size_t bytes = space.program->values[argument.id].bytes;
+        std::memcpy(value(space, argument.id) + run.row * bytes, from, rows * bytes);
+        from += run.rows * bytes;
+      }
+      if (rows > 0) again.push_back({run.context, run.row, rows, run.number});
+    }
+    if (!again.empty()) dispatch(space, *instruction, again.front().row, again.back().row + again.back().rows, again);
+  }
+  std::swap(space.memory, again_);
+}
+
+// Lowers the counters to the rows that stay, and gives rings back what the other rows overwrote.
+void Executor::take_back(const Tentative& own) {
+  auto& context = *own.run.context;
+  for (const auto& [counter, by] : own.space->program->growth) {
+    if (!model_->graph.declarations[counter].clock)
+      context.lower(counter, context.counter(counter) - by * static_cast<int64_t>(own.run.rows - own.stay));
+  }
+  const std::byte* from = own.before.data();
+  for (const uint32_t at : own.space->undoing.images)
+    from += model_->layout[at].elements * size_of(model_->layout[at].type);
+  for (size_t i = 0; i < own.rings.size(); ++i) {
+    const auto& slice = model_->layout[own.space->undoing.rings[i]];
+    const auto [first, last] = own.rings[i];
+    const size_t stays = (last - first) / own.run.rows * own.stay, bytes = slice.inner * size_of(slice.type);
+    size_t at = 0;
+    each_ring_row(context, slice, own.rings[i], [&](std::byte* to, size_t) {
+      if (at++ % (last - first) >= stays) std::memcpy(to, from, bytes);
+      from += bytes;
+    });
+  }
+}
+
+}  // namespace continuo

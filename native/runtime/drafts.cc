@@ -144,9 +144,7 @@ void Drafts::bound() {
   }
 }
 
-void Drafts::begin(size_t generating, size_t reading) {
-  rows_ = tokens_ = static_cast<double>(generating + reading);
-}
+void Drafts::begin(size_t generating, size_t reading) { rows_ = tokens_ = static_cast<double>(generating + reading); }
 
 size_t Drafts::class_of(size_t length) {
   size_t out = 0;

@@ -28,9 +28,9 @@ class Loan;
 
 struct Run {
   Context* context;
-  size_t row;         // first row of the step
-  size_t rows;        // consecutive rows
-  size_t number = 0;  // of the first row, counted among the rows of its context in this step
+  size_t row;              // first row of the step
+  size_t rows;             // consecutive rows
+  size_t number = 0;       // of the first row, counted among the rows of its context in this step
   bool tentative = false;  // its last rows may be taken back: see Executor::keep
 };
 

@@ -14,7 +14,7 @@ const greedy = { temperature: 0, topK: 0, topP: 1, seed: 1n }
 /** What four sessions ask for, each in its own way; of the third, what it drew so far counts. */
 const ASKED: readonly ((drawn: readonly number[]) => Omit<Generate, 'count'>)[] = [
   () => greedy,
-  () => ({ temperature: 0.7, topK: 0, topP: 0.9, seed: 2n, topLogprobs: 3 }),
+  () => ({ temperature: 4, topK: 0, topP: 0.9, seed: 2n, topLogprobs: 3 }),
   (drawn) => {
     const counts = new Map<number, number>()
     for (const token of drawn) counts.set(token, (counts.get(token) ?? 0) + 1)
@@ -48,6 +48,7 @@ const live = async (
   const out = ASKED.map((): Outcome => ({ tokens: [], logprobs: [], top: [], ended: null }))
   for (const [at, count] of pieces.entries()) {
     before(at)
+    for (const context of others) context.reset()
     const alive = out.flatMap(({ ended }, i) => (ended === null ? [i] : []))
     const results = await model.process([
       ...alive.map((i) => ({

@@ -32,6 +32,7 @@ struct Run {
   size_t rows;             // consecutive rows
   size_t number = 0;       // of the first row, counted among the rows of its context in this step
   bool tentative = false;  // its last rows may be taken back: see Executor::keep
+  bool noted = false;      // what is taken back can be had again: see Executor::walk
 };
 
 struct ExecutorOptions {
@@ -105,9 +106,18 @@ class Executor {
   virtual size_t tentative_rows(size_t block) const { return spaces_[block].undoing.rows; }
   // Bytes that are copied for each tentative run.
   size_t tentative_bytes(size_t block) const { return spaces_[block].undoing.bytes; }
+  // A row that was taken back: the ops that change tables, in order, each with its inputs.
+  struct Walk {
+    std::vector<const Instruction*> ops;
+    std::vector<std::byte> inputs;
+  };
   // After a step with tentative runs, before anything else touches their contexts: of those in `kept` only so many
-  // rows, at least one, have happened, of the others all. Values of the step stay as they are.
-  void keep(std::span<const Run> kept);
+  // rows, at least one, have happened, of the others all. Values of the step stay as they are. Gives of each run in
+  // `kept` that is noted the rows that were taken back, else none.
+  std::vector<std::vector<Walk>> keep(std::span<const Run> kept);
+  // What the row did to the tables of its context, which stand as they did before it in that step. The caller moves
+  // clock and chain.
+  void walk(Context& context, size_t block, const Walk& row);
 
   // executor_parking.cc
   // Whether runs of the block may leave a step for want of experts.
@@ -309,6 +319,7 @@ class Executor {
     const Instruction* instruction;
     std::vector<Run> runs;
     size_t bytes_at;  // in note_bytes_: per run, per input that is no constant, its rows
+    bool copied;      // it writes tables of which there is a copy
   };
   bool writes_own_position(const Instruction& instruction, const Place& place) const;
   Undoing undoing_of(const Space& space) const;
@@ -317,6 +328,7 @@ class Executor {
   void note_inputs(const Space& space, const Instruction& instruction, std::span<const Run> runs);
   void walk_again(std::span<const Tentative> own);
   void take_back(const Tentative& own);
+  std::vector<Walk> walks_of(const Tentative& own) const;
   std::vector<Tentative> tentative_;  // the first `tentatives_` of them are runs of this step
   size_t tentatives_ = 0;
   std::vector<Noted> noted_;  // in the order in which they ran

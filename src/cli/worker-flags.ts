@@ -16,6 +16,7 @@ import {
   overflowFlag,
   partitionsFlag,
   sealFlags,
+  speculateFlag,
   threadsFlag,
 } from './common.ts'
 import { formerly, optional, optionalWhole, real, text, type Values, whole } from './flags.ts'
@@ -39,6 +40,7 @@ export const workerFlags = {
   'cache-dtype': cacheDtypeFlag,
   threads: threadsFlag,
   device: deviceFlag,
+  speculate: speculateFlag,
   ...expertFlags,
   'step-target': real(
     'X',

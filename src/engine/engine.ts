@@ -36,6 +36,7 @@ import {
   type TensorEntry,
 } from './native.ts'
 import { checkGraph } from './plan.ts'
+import { checkSpeculation, usualSpeculation } from './speculation.ts'
 import {
   type Context,
   ContextBroken,
@@ -46,7 +47,6 @@ import {
   type EngineStats,
   type Model,
   type OpenModelOptions,
-  SPECULATION,
   type Speculation,
   STEP_TARGET,
   type WorkResult,
@@ -147,12 +147,6 @@ const stepTargetOf = ({ stepTarget = STEP_TARGET.usual }: OpenModelOptions): num
   return invalid(`stepTarget is ${stepTarget}, expected a number from ${min} to ${max}.`)
 }
 
-const checkSpeculation = ({ tokens }: Speculation): void => {
-  const { min, max } = SPECULATION
-  if (!Number.isInteger(tokens) || tokens < min || tokens > max)
-    invalid(`speculate.tokens is ${tokens}, expected a whole number from ${min} to ${max}.`)
-}
-
 export interface LoadRequest {
   readonly dir: string
   readonly modelType: string
@@ -247,7 +241,7 @@ export const loadModel = async (request: LoadRequest, options: OpenModelOptions 
   const { memoryFile } = request
   const fingerprint = await fingerprintOf(request)
   const { keepPacked = true, watch = false, warn = (message) => process.emitWarning(message) } = options
-  const { speculate: speculation = { tokens: SPECULATION.min } } = options
+  const { speculate: speculation = usualSpeculation() } = options
   checkSpeculation(speculation)
   const opening = awaitNative((addon) =>
     addon.open(

@@ -568,7 +568,7 @@ export interface OpenModelOptions {
    * steps are as large as they can be. More serves readers, less those that wait for tokens. Bounds and default: `STEP_TARGET`.
    */
   readonly stepTarget?: number
-  /** Default: no guesses. */
+  /** Default: what the variable CONTINUO_SPECULATE says (`N` or `N,always`), else no guesses. */
   readonly speculate?: Speculation
   /** Keep packed weights beside the model, for the next time; default true. */
   readonly keepPacked?: boolean

@@ -18,6 +18,7 @@ import {
   expertFlags,
   modelFlag,
   overflowFlag,
+  speculateFlag,
   threadsFlag,
   withModel,
 } from '../common.ts'
@@ -99,6 +100,7 @@ export const generate = command({
     'cache-dtype': cacheDtypeFlag,
     threads: threadsFlag,
     device: deviceFlag,
+    speculate: speculateFlag,
     ...expertFlags,
     ...blockFlags,
   },

@@ -170,8 +170,10 @@ void Scheduler::plan(Executor& executor) {
   }
   undrawn_ = generating.size();
   drafts_.begin(generating.size(), reading_.empty() ? 0 : read_beside_);
+  const uint64_t kept = counts_.kept;
   predict_next(executor, generating);
-  if (reading_.empty()) return;
+  // Items whose tokens needed no row are answered before readers take a step of their own.
+  if (reading_.empty() || (tokens_.empty() && counts_.kept > kept)) return;
   // The starved item has its rows already and now stands last in the queue.
   const size_t readers = reading_.size() - (urgent > 0 ? 1 : 0);
   if (tokens_.size() < most)

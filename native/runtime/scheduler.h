@@ -148,9 +148,10 @@ class Scheduler {
     Chain chain = {};
     std::vector<float> logits = {};  // [vocabulary], of the token that follows; empty: nothing
     std::vector<Coming> coming = {};
+    size_t bytes() const;
   };
   std::unordered_map<const Context*, Ahead> ahead_;
-  size_t ahead_rows_ = 0;      // of logits in it
+  size_t ahead_bytes_ = 0;
   std::vector<Ahead> judged_;  // [runs] of the step
   void keep_ahead(Work& work, Ahead ahead);
   // Of the context as it stands.

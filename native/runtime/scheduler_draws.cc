@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 #include <new>
+#include <optional>
 
 #include "runtime/perspectives.h"
 #include "runtime/scheduler.h"
@@ -13,8 +14,8 @@ namespace {
 
 // Copies of the tables of all tentative runs of a step, but for the first.
 constexpr size_t most_tentative_bytes = size_t{256} << 20;
-// Logits that are kept for the next step: as many rows as have so many bytes, or so many at least.
-constexpr size_t most_ahead_bytes = size_t{64} << 20, least_ahead = 64;
+// What is kept for the next steps, beside what one item has.
+constexpr size_t most_ahead_bytes = size_t{64} << 20;
 
 struct Draw {
   enum class Outcome : uint8_t { drawn, not_finite, exhausted };
@@ -26,12 +27,19 @@ struct Draw {
 };
 
 // Runs on a thread of the pool, where nothing would catch an exception: it must not throw.
-Draw draw(const HostKernels& kernels, std::span<const float> logits, const Item& item, const Shaping& shaping,
+// `before`: drafts that are drawn before it, where it is drawn at all.
+Draw draw(const HostKernels& kernels, std::span<const float> logits, const Item& item, std::span<const int32_t> before,
           uint64_t pulse) {
   if (!kernels.finite(logits.data(), logits.size())) return {Draw::Outcome::not_finite};
   try {
     std::vector<float> changed;
-    const int32_t token = sample(kernels, shaped(logits, shaping, item.allowed, changed), item.sampling, pulse);
+    std::optional<Shaping> own;
+    if (!before.empty() && item.shaping.penalises()) {
+      own = item.shaping;
+      for (const int32_t token : before) own->drawn(token);
+    }
+    const auto from = shaped(logits, own ? *own : item.shaping, item.allowed, changed);
+    const int32_t token = sample(kernels, from, item.sampling, pulse);
     const LogSoftmax model(kernels, logits);
     Draw out{Draw::Outcome::drawn, token, -model.surprisal(token), largest(logits, item.top_logprobs)};
     for (const int32_t id : out.top) out.top_logprobs.push_back(-model.surprisal(id));
@@ -153,7 +161,7 @@ void Scheduler::sample_next(Executor& executor, std::span<Work* const> which, st
   executor.pool().parallel_for(rows, [&](size_t r) {
     const auto& mixed = drawn[r].logits;
     draws[r] = draw(model.host(), mixed.empty() ? std::span{from[r], vocabulary} : std::span<const float>(mixed),
-                    which[r]->item, which[r]->item.shaping, which[r]->context().head.pulse);
+                    which[r]->item, {}, which[r]->context().head.pulse);
   });
   for (size_t r = 0; r < rows; ++r) {
     Work& work = *which[r];
@@ -302,15 +310,8 @@ void Scheduler::judge_runs(Executor& executor, std::span<const size_t> runs, siz
     const auto [run, r] = of[row];
     if (r + 1 == runs_[run].rows) return;
     const Work& work = *run_work_[run];
-    const std::span own{logits + row * vocabulary, vocabulary};
-    const uint64_t pulse = work.context().head.pulse + r + 1;
-    if (r == 0 || !work.item.shaping.penalises()) {
-      draws[row] = draw(model.host(), own, work.item, work.item.shaping, pulse);
-      return;
-    }
-    Shaping shaping = work.item.shaping;
-    for (size_t i = 1; i <= r; ++i) shaping.drawn(tokens_[runs_[run].row + i]);
-    draws[row] = draw(model.host(), own, work.item, shaping, pulse);
+    draws[row] = draw(model.host(), {logits + row * vocabulary, vocabulary}, work.item,
+                      std::span(tokens_).subspan(runs_[run].row + 1, r), work.context().head.pulse + r + 1);
   });
   size_t first = 0;
   for (const size_t run : runs) {
@@ -350,15 +351,14 @@ void Scheduler::judge_runs(Executor& executor, std::span<const size_t> runs, siz
 void Scheduler::keep_ahead(Work& work, Ahead ahead) {
   if (work.result.error || ahead.logits.empty()) return;
   const auto& context = work.context();
-  const size_t most = std::max(least_ahead, most_ahead_bytes / (ahead.logits.size() * sizeof(float)));
-  if (ahead_rows_ >= most) {
+  if (ahead_bytes_ > most_ahead_bytes) {
     ahead_.clear();
-    ahead_rows_ = 0;
+    ahead_bytes_ = 0;
   }
   ahead.pulse = context.head.pulse;
   ahead.chain = context.head.chain;
   (void)take_ahead(context);
-  ahead_rows_ += 1 + ahead.coming.size();
+  ahead_bytes_ += ahead.bytes();
   ahead_[&context] = std::move(ahead);
 }
 
@@ -367,9 +367,16 @@ std::optional<Scheduler::Ahead> Scheduler::take_ahead(const Context& context) {
   if (found == ahead_.end()) return std::nullopt;
   auto ahead = std::move(found->second);
   ahead_.erase(found);
-  ahead_rows_ -= 1 + ahead.coming.size();
+  ahead_bytes_ -= ahead.bytes();
   if (ahead.pulse != context.head.pulse || !(ahead.chain == context.head.chain)) return std::nullopt;
   return ahead;
+}
+
+size_t Scheduler::Ahead::bytes() const {
+  size_t total = logits.size() * sizeof(float);
+  for (const auto& row : coming)
+    total += (row.hidden.size() + row.logits.size()) * sizeof(float) + row.walk.inputs.size();
+  return total;
 }
 
 // Notes a surprisal to be computed for each fed row whose item asked for nats. The hidden vector of the token before

@@ -10,10 +10,12 @@ import type { TensorEntry } from '../engine/native.ts'
 import { ContinuoError } from '../errors.ts'
 import { writeSynced } from '../files.ts'
 import { pythonJson } from '../json.ts'
+import { type Calibration, calibrate } from './calibrate.ts'
 import { type FloatDtype, firstNonFinite, floatBytes, isFloat, widen } from './floats.ts'
 import { type TensorFile, type TensorSpec, writeFolder, writeTensors } from './package-writer.ts'
 import { openSource, type Source } from './quantize-source.ts'
-import { addError, quantizeRow, TARGETS, type Target, type TargetName } from './quantizers.ts'
+import { addError, TARGETS, type Target, type TargetName } from './quantizers.ts'
+import { type Rounding, type RowRounder, rounderOf } from './rounding.ts'
 
 /** Weights that share a scale. */
 export const GROUPS = [32, 64] as const
@@ -25,8 +27,14 @@ export interface QuantizeRequest {
   readonly out: string
   readonly to: TargetName
   readonly group: GroupSize
+  /** Default: of i4 `compensated` where there is a text to calibrate with, else `search`; of the others `nearest`, the only one they have. */
+  readonly rounding?: Rounding
+  /** A file of text, or of token ids as a JSON array, whose beginning the model reads for `importance` and `compensated`. */
+  readonly calibrate?: string
   /** Called before every piece. */
   readonly onProgress?: (at: { readonly tensor: string; readonly done: number; readonly bytes: number }) => void
+  /** Called before each piece of the text that is read to calibrate. */
+  readonly onTokens?: (done: number, all: number) => void
   /** Stops between two pieces, leaves nothing, and throws the signal's reason. */
   readonly signal?: AbortSignal
 }
@@ -37,6 +45,10 @@ export interface Quantized {
   readonly format: Target['format']
   /** Weights that share a scale. */
   readonly groupSize: GroupSize
+  /** How weights became codes. */
+  readonly rounding: Rounding
+  /** Tokens that were read to calibrate; 0 without. */
+  readonly calibrationTokens: number
   /** Matrices that were quantised. */
   readonly tensors: number
   /** Their weights. */
@@ -212,6 +224,7 @@ const quantizeMatrix = async (
   matrix: Matrix,
   target: Target,
   group: GroupSize,
+  round: RowRounder,
   sums: { error: number; energy: number },
 ): Promise<void> => {
   const { dtype, N, K } = matrix
@@ -233,7 +246,7 @@ const quantizeMatrix = async (
     const w = widen(dtype, piece, wide)
     for (let r = 0; r < count; r += 1) {
       const own = scales.subarray(r * groups, (r + 1) * groups)
-      const bad = quantizeRow(target, group, w, r * K, codes, own)
+      const bad = round(w, r * K, codes, own)
       if (bad >= 0) {
         throw invalid(
           `Tensor "${name}" has weights too large for ${target.format} in row ${row + r}, columns ${bad * group} and on: their scale would exceed 65504, the largest F16. Use the model as it is.`,
@@ -262,6 +275,42 @@ const matricesOf = ({ graph, family, tensors }: Source): readonly Matrix[] => {
     const rows = experts === 1 ? [N] : [experts, outputs]
     return [{ tensor, dtype, N, K, rows, turned: turned.has(tensor.name) }]
   })
+}
+
+/** Throws INVALID for a rounding that the format does not have, or that lacks its text. */
+const roundingOf = ({ to, rounding: asked, calibrate: file }: QuantizeRequest): Rounding => {
+  const rounding = asked ?? (to !== 'i4' ? 'nearest' : file === undefined ? 'search' : 'compensated')
+  const measured = rounding === 'importance' || rounding === 'compensated'
+  if (to !== 'i4' && rounding !== 'nearest')
+    throw invalid(`Rounding "${rounding}" was asked for ${to}, which has "nearest" alone. Leave it out.`)
+  if (measured && file === undefined)
+    throw invalid(
+      `Rounding "${rounding}" measures the inputs of the matrices, but there is no text to read. Name a file of text to calibrate with (--calibrate FILE), or take "search".`,
+    )
+  if (!measured && file !== undefined)
+    throw invalid(
+      `A text to calibrate with was given, but rounding "${rounding}"${to === 'i4' ? '' : `, the only one of ${to},`} reads none. Leave it out${to === 'i4' ? ', or take "compensated"' : ''}.`,
+    )
+  return rounding
+}
+
+/** Bytes of the sums of inputs that are in memory at once. Where all need more, the text is read several times. */
+const MOMENTS = 2 ** 30
+
+/** The matrices in runs whose sums fit together. */
+const runsOf = (matrices: readonly Matrix[]): readonly (readonly Matrix[])[] => {
+  const runs: Matrix[][] = []
+  let bytes = Infinity
+  for (const matrix of matrices) {
+    const own = 4 * matrix.K * matrix.K
+    if (bytes + own > MOMENTS) {
+      runs.push([])
+      bytes = 0
+    }
+    runs.at(-1)!.push(matrix)
+    bytes += own
+  }
+  return runs
 }
 
 /** Weights in other forms, and lists of them: the copy would carry the whole model twice. */
@@ -293,6 +342,7 @@ const copyFiles = async (dir: string, folder: string): Promise<Pick<Quantized, '
 export const quantizePackage = async (request: QuantizeRequest): Promise<Quantized> => {
   const { dir, out, to, group, onProgress, signal } = request
   const target: Target = TARGETS[to]
+  const rounding = roundingOf(request)
   const source = await openSource(dir)
   try {
     const matrices = matricesOf(source)
@@ -308,6 +358,14 @@ export const quantizePackage = async (request: QuantizeRequest): Promise<Quantiz
     const total = source.tensors.reduce((sum, { bytes }) => sum + bytes, 0)
     return await writeFolder(out, async (folder) => {
       const sums = { error: 0, energy: 0 }
+      let calibrationTokens = 0
+      const learn = async (run: readonly Matrix[]): Promise<Calibration | null> => {
+        if (request.calibrate === undefined) return null
+        const names = run.map(({ tensor }) => tensor.name)
+        const found = await calibrate(dir, request.calibrate, names, { signal, onTokens: request.onTokens })
+        calibrationTokens = found.tokens
+        return found
+      }
       const fill = async (file: TensorFile): Promise<number> => {
         let before = 0 // Bytes of the source that are done with.
         const next = (tensor: string, done: number): void => {
@@ -319,9 +377,19 @@ export const quantizePackage = async (request: QuantizeRequest): Promise<Quantiz
           await copyTensor(pass, tensor)
           before += tensor.bytes
         }
-        for (const matrix of matrices) {
-          await quantizeMatrix(pass, matrix, target, group, sums)
-          before += matrix.tensor.bytes
+        for (const run of runsOf(matrices)) {
+          const found = await learn(run)
+          try {
+            for (const matrix of run) {
+              next(matrix.tensor.name, 0)
+              const moments = found?.moments(matrix.tensor.name) ?? null
+              const round = await rounderOf(target, group, matrix.K, rounding, moments)
+              await quantizeMatrix(pass, matrix, target, group, round, sums)
+              before += matrix.tensor.bytes
+            }
+          } finally {
+            found?.close()
+          }
         }
         return file.bytes
       }
@@ -334,6 +402,8 @@ export const quantizePackage = async (request: QuantizeRequest): Promise<Quantiz
       return {
         format: target.format,
         groupSize: group,
+        rounding,
+        calibrationTokens,
         tensors: matrices.length,
         weights,
         copied: rest.length,

@@ -66,6 +66,7 @@ export const calibrate = async (
   options: {
     readonly signal?: AbortSignal | undefined
     readonly onTokens?: ((done: number, all: number) => void) | undefined
+    readonly threads?: number | undefined
   } = {},
 ): Promise<Calibration> => {
   const opened = await openPackage(dir, {
@@ -74,6 +75,7 @@ export const calibrate = async (
     withoutMemory: true,
     experts: { from: 'weights' },
     warn: () => {},
+    ...(options.threads !== undefined && { threads: options.threads }),
   })
   const { model } = opened
   try {

@@ -31,7 +31,7 @@ const codeOf = (value: number, scale: number): number => {
   return code < I4.least ? I4.least : code > I4.most ? I4.most : code
 }
 
-/** Scales that are tried are those at which the largest weight has a code of 6.5, 6.6 … 8.6. */
+/** Scales that are tried are those at which the largest weight would have a code of −6.5, −6.6 … −8.6. */
 const [FIRST_TENTH, LAST_TENTH] = [65, 86]
 
 /**

@@ -1,5 +1,6 @@
 import type { Rounding } from '../../models/rounding.ts'
 import { command } from '../command.ts'
+import { threadsFlag } from '../common.ts'
 import { choice, needed, optional, usage } from '../flags.ts'
 import { bytes, count, plural, print, printJson, say } from '../output.ts'
 import { interruptible } from '../work.ts'
@@ -24,6 +25,7 @@ export const quantize = command({
       ROUNDINGS.join('|'),
       'i4: how weights become codes (default: compensated with --calibrate, else search)',
     ),
+    threads: threadsFlag,
   },
   notes:
     'q8 hardly changes what a model says, i4 a little: small models more than large ones. ternary is for models that were trained for it: others lose much of their quality. The error printed at the end is the root mean square of what rounding changed, relative to that of the weights.',
@@ -50,6 +52,7 @@ export const quantize = command({
         group,
         ...(rounding !== undefined && { rounding }),
         ...(flags.calibrate !== undefined && { calibrate: flags.calibrate }),
+        ...(flags.threads !== undefined && { threads: flags.threads }),
         signal,
         onTokens: (done, all) => show(`reading ${flags.calibrate}: ${count(done)} of ${count(all)} tokens`),
         onProgress: (now) => show(`${now.tensor}: ${bytes(now.done)} of ${bytes(now.bytes)}`),

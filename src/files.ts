@@ -1,6 +1,6 @@
 /** Durable files: after `writeDurably` the path holds all of the new bytes, or what it held before; also after a power cut. */
-import { mkdirSync, statSync } from 'node:fs'
-import { open, rename, unlink } from 'node:fs/promises'
+import { constants, mkdirSync, statSync } from 'node:fs'
+import { copyFile, open, rename, unlink } from 'node:fs/promises'
 import { dirname } from 'node:path'
 import { ContinuoError } from './errors.ts'
 
@@ -45,6 +45,17 @@ export const writeSynced = async (path: string, bytes: Uint8Array | string): Pro
   const handle = await open(path, 'wx')
   try {
     await handle.writeFile(bytes)
+    await handle.sync()
+  } finally {
+    await handle.close()
+  }
+}
+
+/** Copies a file of any size to a new one and syncs it. Rejects as `writeSynced`. */
+export const copySynced = async (from: string, to: string): Promise<void> => {
+  await copyFile(from, to, constants.COPYFILE_EXCL)
+  const handle = await open(to, 'r+')
+  try {
     await handle.sync()
   } finally {
     await handle.close()

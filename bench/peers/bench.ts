@@ -161,7 +161,7 @@ const measuresOf = (pair: Pair): readonly Measure[] => {
       PREFILL,
       (side) => side.prefill(ids),
       ({ fma, int8 }) =>
-        (format === 'q8' || format === 'q4k') && int8 !== null
+        (format === 'q8' || format === 'q4' || format === 'q4k') && int8 !== null
           ? { of: 'the int8 peak', tokensPerSecond: int8 / operations }
           : { of: 'the f32 FMA peak', tokensPerSecond: fma / operations },
     ),

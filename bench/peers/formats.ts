@@ -5,12 +5,16 @@ import { ggmlTypes } from './gguf.ts'
 /**
  * `q8` is GGUF's Q8_0: groups of 32 along the inputs, each 32 int8 and one f16 scale. Value = q · scale. `q4k` is its Q4_K: blocks of 256
  * along the inputs, eight groups of 32 nibbles, each with a scale and a minimum of six bits. Value = (d · scale) · q − (dmin · minimum).
- * `q4` is its Q4_0: groups of 32 nibbles and one f16 scale. Value = d · (q − 8). `q6k` is its Q6_K: blocks of 256, sixteen groups of 16
+ * `q4` is its Q4_0: groups of 32 nibbles and one f16 scale. Value = d · (q − 8); the same numbers are `i4` in a package. `q6k` is its Q6_K: blocks of 256, sixteen groups of 16
  * codes of six bits, each with a scale of eight. Value = (d · scale) · (q − 32).
  */
 export type Format = 'f32' | 'f16' | 'bf16' | 'q8' | 'q4' | 'q4k' | 'q6k'
 /** Formats that only a GGUF file has. */
-export const GGUF_ONLY: ReadonlySet<string> = new Set<Format>(['q4', 'q4k', 'q6k'])
+export const GGUF_ONLY: ReadonlySet<string> = new Set<Format>(['q4k', 'q6k'])
+/** What `quantization_config` calls the formats that a package holds as whole numbers with scales. */
+export const PACKAGE_FORMATS = { q8: 'q8', q4: 'i4' } as const
+export const isPackageFormat = (format: string): format is keyof typeof PACKAGE_FORMATS =>
+  Object.hasOwn(PACKAGE_FORMATS, format)
 export const GROUP = 32
 
 export const bytesOf = (array: ArrayBufferView): Uint8Array =>
@@ -83,6 +87,21 @@ export const toQ4Blocks = (values: Float32Array): Uint8Array => {
     }
   }
   return out
+}
+
+/** The same codes and scales as a package has them: i4, two codes a byte side by side, and f16. */
+export const fromQ4Blocks = (blocks: Uint8Array): { readonly codes: Uint8Array; readonly scales: Uint8Array } => {
+  const { bytes } = ggmlTypes.q4
+  const count = blocks.length / bytes
+  const codes = new Uint8Array((count * GROUP) / 2)
+  const scales = new Uint8Array(2 * count)
+  for (let group = 0; group < count; group += 1) {
+    const at = group * bytes
+    scales.set(blocks.subarray(at, at + 2), 2 * group)
+    const code = (i: number): number => (blocks[at + 2 + (i % 16)]! >> (i < 16 ? 0 : 4)) & 15
+    for (let i = 0; i < GROUP; i += 2) codes[(group * GROUP + i) / 2] = code(i) | (code(i + 1) << 4)
+  }
+  return { codes, scales }
 }
 
 const K_BLOCK = 256

@@ -1,5 +1,5 @@
 /** GPT-2 small: Hugging Face's tensor names on our side, llama.cpp's on the other. */
-import type { Format } from './formats.ts'
+import { type Format, GGUF_ONLY, isPackageFormat } from './formats.ts'
 import type { MetaValue } from './gguf.ts'
 import { matrix, type TensorSpec, vector } from './tensors.ts'
 
@@ -19,9 +19,12 @@ const norm = (gguf: string, name: string): readonly TensorSpec[] => [
   vector(`${gguf}.bias`, `${name}.bias`, C, { deviation: 0.05 }),
 ]
 
-/** Sixteen-bit packages have the projections in the layout of Hugging Face, [inputs, outputs]; q8 packages need [outputs, inputs]. */
+/** Its head is a matrix of its own, and its projections have outputs first. */
+const isQuantised = (format: Format): boolean => isPackageFormat(format) || GGUF_ONLY.has(format)
+
+/** Sixteen-bit packages have the projections in the layout of Hugging Face, [inputs, outputs]; quantised ones need [outputs, inputs], as files without a package have them. */
 const layer = (l: number, format: Format): readonly TensorSpec[] => {
-  const role = format === 'q8' ? 'matrix' : 'fromRight'
+  const role = isQuantised(format) ? 'matrix' : 'fromRight'
   const theirs = (name: string): string => `blk.${l}.${name}`
   const ours = (name: string): string => `h.${l}.${name}`
   const linear = (gguf: string, name: string, size: readonly [number, number], by: number): readonly TensorSpec[] => [
@@ -40,7 +43,7 @@ const layer = (l: number, format: Format): readonly TensorSpec[] => {
 
 /**
  * The position embeddings are the largest: otherwise a random model with a tied head would choose the same token for ever, and greedy
- * steps would check little. The head is the embedding; a q8 file has it a second time, quantised, so that both sides can read it like
+ * steps would check little. The head is the embedding; a quantised file has it a second time, quantised, so that both sides can read it like
  * their other matrices.
  */
 export const gpt2Tensors = (format: Format): readonly TensorSpec[] => {
@@ -55,7 +58,7 @@ export const gpt2Tensors = (format: Format): readonly TensorSpec[] => {
       extents: [C, P],
     },
     ...norm('output_norm', 'ln_f'),
-    ...(format === 'q8' ? [head] : []),
+    ...(isQuantised(format) ? [head] : []),
     ...Array.from({ length: L }, (_, l) => layer(l, format)).flat(),
   ]
 }
@@ -82,5 +85,5 @@ export const gpt2Config = (format: Format) => ({
   n_inner: null,
   activation_function: 'gelu_new',
   layer_norm_epsilon: 1e-5,
-  tie_word_embeddings: format !== 'q8',
+  tie_word_embeddings: !isQuantised(format),
 })

@@ -1,7 +1,7 @@
 /** The models of this bench and where they are written. */
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import type { Format } from './formats.ts'
+import { type Format, GGUF_ONLY } from './formats.ts'
 import type { MetaValue } from './gguf.ts'
 import { gpt2Config, gpt2Metadata, gpt2Sizes, gpt2Tensors } from './gpt2.ts'
 import { rwkv7Config, rwkv7Metadata, rwkv7Sizes, rwkv7Tensors } from './rwkv7.ts'
@@ -25,10 +25,14 @@ export interface BenchModel {
 }
 
 export const modelsDir = fileURLToPath(new URL('models', import.meta.url))
-const formats: readonly Format[] = ['f16', 'bf16', 'q8']
-const ggufFormats: readonly Format[] = ['f16', 'q8', 'q4k']
+const formats: readonly Format[] = ['f16', 'bf16', 'q8', 'q4', 'q4k']
+const ggufFormats: readonly Format[] = ['f16', 'q8', 'q4', 'q4k']
 
-const filesOf = (name: string): ModelFiles => ({ gguf: join(modelsDir, `${name}.gguf`), dir: join(modelsDir, name) })
+/** Where both open the GGUF, that stands for the package. */
+const filesOf = (name: string, format: Format): ModelFiles => {
+  const gguf = join(modelsDir, `${name}.gguf`)
+  return { gguf, dir: GGUF_ONLY.has(format) ? gguf : join(modelsDir, name) }
+}
 
 const rwkv7Of = (format: Format): BenchModel => ({
   family: 'rwkv7',
@@ -39,8 +43,8 @@ const rwkv7Of = (format: Format): BenchModel => ({
   layers: rwkv7Sizes.layers,
   specs: rwkv7Tensors(),
   metadata: rwkv7Metadata,
-  config: rwkv7Config,
-  files: filesOf(`rwkv7-${format}`),
+  config: GGUF_ONLY.has(format) ? null : rwkv7Config,
+  files: filesOf(`rwkv7-${format}`, format),
 })
 
 const gpt2Of = (format: Format): BenchModel => ({
@@ -52,8 +56,8 @@ const gpt2Of = (format: Format): BenchModel => ({
   layers: gpt2Sizes.layers,
   specs: gpt2Tensors(format),
   metadata: gpt2Metadata,
-  config: gpt2Config(format),
-  files: filesOf(`gpt2-${format}`),
+  config: GGUF_ONLY.has(format) ? null : gpt2Config(format),
+  files: filesOf(`gpt2-${format}`, format),
 })
 
 /** Of one file, which both sides open. */

@@ -4,8 +4,11 @@ import { join } from 'node:path'
 import {
   bytesOf,
   type Format,
+  fromQ4Blocks,
   GGUF_ONLY,
   GROUP,
+  isPackageFormat,
+  PACKAGE_FORMATS,
   quantise,
   toBf16,
   toF16,
@@ -38,13 +41,16 @@ const packageTensors = (spec: TensorSpec, format: Format): readonly PackageTenso
   const storage = storageOf(spec, format)
   return spec.names.flatMap((name): readonly PackageTensor[] => {
     if (GGUF_ONLY.has(storage)) throw new Error(`${name}: a package has no ${storage}; only a GGUF file does.`)
-    if (storage !== 'q8') {
+    if (!isPackageFormat(storage)) {
       const dtype = dtypes[storage]!
       return [{ name, dtype, shape: spec.shape }]
     }
-    const scales = [spec.rows / spec.names.length, spec.columns / GROUP]
+    const rows = spec.rows / spec.names.length
+    const scales = [rows, spec.columns / GROUP]
     return [
-      { name, dtype: 'I8', shape: spec.shape },
+      storage === 'q8'
+        ? { name, dtype: 'I8', shape: spec.shape }
+        : { name, dtype: 'U8', shape: [rows, spec.columns / 2] },
       { name: `${name}.scales`, dtype: 'F16', shape: scales },
     ]
   })
@@ -57,11 +63,10 @@ const transposed = (values: Float32Array, rows: number, columns: number): Float3
   return out
 }
 
-const encoders: Readonly<Record<Exclude<GgmlType, 'q8'>, (values: Float32Array) => Uint8Array>> = {
+const encoders: Readonly<Record<Exclude<GgmlType, 'q8' | 'q4'>, (values: Float32Array) => Uint8Array>> = {
   f32: bytesOf,
   f16: toF16,
   bf16: toBf16,
-  q4: toQ4Blocks,
   q4k: toQ4kBlocks,
   q6k: toQ6kBlocks,
 }
@@ -141,8 +146,9 @@ export const writeModel = (
     closeSync(gguf)
     closeSync(tensors)
   }
-  const quantisation =
-    format === 'q8' ? { quantization_config: { quant_method: 'continuo', format: 'q8', group_size: GROUP } } : {}
+  const quantisation = isPackageFormat(format)
+    ? { quantization_config: { quant_method: 'continuo', format: PACKAGE_FORMATS[format], group_size: GROUP } }
+    : {}
   writeFileSync(join(files.dir, 'config.json'), `${JSON.stringify({ ...config, ...quantisation }, null, 2)}\n`)
   renameSync(`${files.gguf}.part`, files.gguf)
   renameSync(`${tensorsPath}.part`, tensorsPath)
@@ -174,6 +180,13 @@ const writeTensor = (
       if (tensors === null || name === undefined) continue
       put(tensors.file, bytesOf(quantised.codes), start(name) + before)
       put(tensors.file, bytesOf(quantised.scales), start(`${name}.scales`) + (before / GROUP) * 2)
+    } else if (storage === 'q4') {
+      const blocks = toQ4Blocks(values)
+      ggufAt = put(gguf.file, blocks, ggufAt)
+      if (tensors === null || name === undefined) continue
+      const { codes, scales } = fromQ4Blocks(blocks)
+      put(tensors.file, codes, start(name) + before / 2)
+      put(tensors.file, scales, start(`${name}.scales`) + (before / GROUP) * 2)
     } else {
       const encode = encoders[storage]
       const bytes = encode(values)

@@ -21,7 +21,15 @@ using Napi::Value;
 
 ExecutorOptions options_of(const Value& value) {
   const auto object = value.As<Napi::Object>();
-  return {object.Get("memoryReuse").ToBoolean(), object.Get("trace").ToBoolean(), object.Get("watch").ToBoolean()};
+  ExecutorOptions out{object.Get("memoryReuse").ToBoolean(), object.Get("trace").ToBoolean(),
+                      object.Get("watch").ToBoolean()};
+  // [declaration, member, …]
+  if (const auto wanted = object.Get("moments"); wanted.IsTypedArray()) {
+    const auto ids = wanted.As<Napi::Uint32Array>();
+    out.moments = std::make_shared<Moments>();
+    for (size_t i = 0; i + 1 < ids.ElementLength(); i += 2) out.moments->wanted.push_back({ids[i], ids[i + 1]});
+  }
+  return out;
 }
 
 // The member `experts` of the options: where the model's experts lie, and how they are read. Null: it has none.
@@ -429,6 +437,24 @@ Value fetch_constant(const CallbackInfo& info) {
   return out;
 }
 
+// moments(engine, declaration, member): Σ x xᵀ [inputs, inputs] of the rows that a member of a constant was multiplied
+// with; null where it was not asked for, or nothing multiplies with it.
+Value moments(const CallbackInfo& info) {
+  const auto env = info.Env();
+  const auto engine = open_engine(info[0]);
+  if (engine->pending() > 0)
+    throw error_value(env, {Code::misuse, "the model has calls in flight; await them before asking for moments."});
+  const auto& all = engine->engine().options().moments;
+  const uint32_t id = engine->model()->constant_index.of(info[1].As<Napi::Number>().Uint32Value(),
+                                                         info[2].As<Napi::Number>().Uint32Value());
+  if (!all || id >= all->sum_of.size() || all->sum_of[id] == no_name) return env.Null();
+  auto& sum = all->sums[all->sum_of[id]];
+  all->flush(sum);
+  auto out = Napi::Float32Array::New(env, sum.sum.size());
+  std::copy(sum.sum.begin(), sum.sum.end(), out.Data());
+  return out;
+}
+
 // trace(executor): a TraceEntry for each node of the last step.
 Value trace(const CallbackInfo& info) {
   const auto env = info.Env();
@@ -537,6 +563,7 @@ Napi::Object init(Napi::Env env, Napi::Object exports) {
   exports.Set("step", Napi::Function::New(env, guarded<step>));
   exports.Set("fetch", Napi::Function::New(env, guarded<fetch>));
   exports.Set("fetchConstant", Napi::Function::New(env, guarded<fetch_constant>));
+  exports.Set("moments", Napi::Function::New(env, guarded<moments>));
   exports.Set("trace", Napi::Function::New(env, guarded<trace>));
   exports.Set("closeEngine", Napi::Function::New(env, guarded<close_engine>));
   return exports;

@@ -78,6 +78,8 @@ class Engine {
   // the context has room for. A step of a block that uses the clock moves the pulse; no step touches the chain.
   Status step(std::shared_ptr<HostExecutor> host, StepInputs inputs, Stepped done);
 
+  // Of the engine's own executor, once the model is loaded.
+  const ExecutorOptions& options() const { return options_; }
   // The loaded model; null before it is loaded.
   std::shared_ptr<const Model> model() const;
   // Queues another try to load the model, for the case that its device was lost. Does nothing in any other case.

@@ -17,6 +17,7 @@
 #include "base/threads.h"
 #include "runtime/context.h"
 #include "runtime/model.h"
+#include "runtime/moments.h"
 #include "runtime/ticket.h"
 #include "runtime/volatile_tables.h"
 
@@ -39,6 +40,8 @@ struct ExecutorOptions {
   bool reuse = true;   // values whose lifetimes do not overlap share memory; else each value has its own
   bool trace = false;  // time every node
   bool watch = false;  // look for non-finite numbers after every node
+  // What matrices are multiplied with is added up here. The CPU's executor alone does it.
+  std::shared_ptr<Moments> moments = nullptr;
 };
 
 // Totals of one node in the last step of a block.

@@ -85,8 +85,8 @@ void compare(std::vector<Task>& tasks, uint32_t first, uint32_t rows) {
 
 Task some_task(Random& random, Dtype dtype, size_t outputs, size_t inputs, size_t rows, bool wild) {
   const bool blocks = dtype == Dtype::q4_k || dtype == Dtype::q6_k;
-  if (blocks || dtype == Dtype::q4) inputs = (inputs + (blocks ? 255 : 31)) / (blocks ? 256 : 32) * (blocks ? 256 : 32);
-  const bool narrow = dtype >= Dtype::q4 || random.below(2) == 1;
+  if (blocks) inputs = (inputs + 255) / 256 * 256;
+  const bool narrow = blocks || random.below(2) == 1;
   Task task{{dtype, outputs, inputs, narrow ? size_t{32} : size_t{64}, nullptr},
             {},
             {},

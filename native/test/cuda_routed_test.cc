@@ -27,7 +27,7 @@ struct Sizes {
 // the calls must not change, with a product for each place on the CPU.
 void compare(Random& random, Dtype dtype, const Sizes& sizes) {
   const auto [matrices, chosen, first, rows, outputs, inputs, one_input] = sizes;
-  const size_t group = dtype >= Dtype::q4 || random.below(2) ? 32 : 64, all = first + rows + 1;
+  const size_t group = dtype > Dtype::q4 || random.below(2) ? 32 : 64, all = first + rows + 1;
   std::vector<int32_t> ids(all * chosen);
   const bool few = random.below(2) == 0;  // matrices that most rows go to
   for (auto& id : ids) {
@@ -137,7 +137,7 @@ TEST(
   Random random(240);
   for (const Dtype dtype : dtypes) {
     const bool blocks = dtype == Dtype::q4_k || dtype == Dtype::q6_k;
-    const size_t unit = blocks ? 256 : dtype == Dtype::q4 ? 32 : 1, most = blocks ? 3 : dtype == Dtype::q4 ? 20 : 600;
+    const size_t unit = blocks ? 256 : 1, most = blocks ? 3 : 600;
     for (const uint32_t rows : {1u, 1u, 2u, 5u, 17u, 40u}) {
       const auto matrices = static_cast<uint32_t>(1 + random.below(rows > 5 ? 7 : 20)),
                  chosen = static_cast<uint32_t>(1 + random.below(5)), first = static_cast<uint32_t>(random.below(3));

@@ -29,7 +29,7 @@ struct PackedMatrix {
   Dtype dtype;
   size_t outputs;
   size_t inputs;
-  size_t group;  // q8, ternary: 32 or 64 inputs; q4, q4_k, q6_k: 32
+  size_t group;  // q8, ternary, q4: 32 or 64 inputs; q4_k, q6_k: 32
   const void* data;
 
   constexpr size_t tiles() const { return (outputs + tile_lanes - 1) / tile_lanes; }

@@ -63,7 +63,14 @@ bool decode_row(Storage storage, const std::byte* data, size_t inputs, int8_t* r
 }  // namespace
 
 Dtype packed_dtype(Storage storage) {
-  return storage == Storage::q8 || storage == Storage::i4 ? Dtype::q8 : Dtype::ternary;
+  switch (storage) {
+    case Storage::i4: return Dtype::q4;
+    case Storage::ternary2:
+    case Storage::ternary3: return Dtype::ternary;
+    case Storage::plain:
+    case Storage::q8: break;
+  }
+  return Dtype::q8;
 }
 
 std::optional<Error> check_quantised(const ConstantSpec& spec, const Tensor& codes, const Tensor& scales) {

@@ -40,7 +40,7 @@ struct Constant {
   Dtype dtype{};
   size_t outputs = 0;                // packed, stack: outputs of a matrix; rows: rows; vector: elements
   size_t inputs = 0;                 // packed, stack: inputs of a matrix; rows: width; vector: 1
-  size_t group = 0;                  // packed, stack: q8 and ternary
+  size_t group = 0;                  // packed, stack: quantised dtypes
   std::span<const std::byte> bytes;  // packed: see packed_matrix.h; stack: [E] of these; rows: row-major; vector: f32
   std::shared_ptr<const void> owner;
   size_t members = 1;  // stack, experts: E

@@ -25,6 +25,7 @@ import { type Graph, parametersOf } from './graph.ts'
 import { frozenRuns, type Ranges, takeParts } from './growth.ts'
 import { nativeItem } from './items.ts'
 import { stateLayout } from './layout.ts'
+import { observedIn } from './moments.ts'
 import {
   awaitNative,
   type ContextHandle,
@@ -236,19 +237,25 @@ const boundedLayout = (graph: Graph): StateLayout => {
 export const loadModel = async (request: LoadRequest, options: OpenModelOptions = {}): Promise<Model> => {
   const { dir, modelType, vocabSize, levels = [], memory = PLAIN_MEMORY, graph, paths } = request
   const threads = threadsOf(options)
-  const device = deviceOf(options)
+  const device = options.moments === undefined ? deviceOf(options) : 'cpu'
   const layout = boundedLayout(graph)
   const { memoryFile } = request
   const fingerprint = await fingerprintOf(request)
   const { keepPacked = true, watch = false, warn = (message) => process.emitWarning(message) } = options
   const { speculate: speculation = usualSpeculation() } = options
   checkSpeculation(speculation)
+  const observed = observedIn(graph, options.moments ?? [])
   const opening = awaitNative((addon) =>
     addon.open(
       JSON.stringify(graph),
       memoryFile === undefined ? paths : [...paths, memoryFile],
       threads,
-      { ...plain, watch, ...(request.experts && { experts: expertsOf(request.experts, options.experts) }) },
+      {
+        ...plain,
+        watch,
+        moments: observed.members,
+        ...(request.experts && { experts: expertsOf(request.experts, options.experts) }),
+      },
       keepPacked ? `${paths[0]}.packed` : '',
       packedKey(fingerprint, graph),
       device,
@@ -580,6 +587,13 @@ export const loadModel = async (request: LoadRequest, options: OpenModelOptions 
           `were changed while the model served: fingerprint ${fingerprint.slice(0, 12)}… when it was opened, ${now.slice(0, 12)}… now.`,
         )
       }
+    },
+
+    moments(tensor) {
+      needOpen()
+      return observed.sum(tensor, (declaration, member) =>
+        callNative((addon) => addon.moments(engine, declaration, member)),
+      )
     },
 
     close() {

@@ -104,7 +104,7 @@ export const layoutFingerprint = (graph: Graph): string =>
     .digest('hex')
 
 /** Raised when the engine lays out weights differently. */
-const packingVersion = 1
+const packingVersion = 2
 
 /** sha256 over what decides a packed weight: the model's content, the graph's constants in order, and the packing's version. */
 export const packedKey = (fingerprint: string, graph: Graph): string =>

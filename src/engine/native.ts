@@ -30,6 +30,8 @@ export interface NativeOptions {
   readonly memoryReuse: boolean
   readonly trace: boolean
   readonly watch: boolean
+  /** [declaration, member, …] of constants: `moments` has the sums of these. */
+  readonly moments?: Uint32Array
   /** Of a model whose experts lie in a store. */
   readonly experts?: Required<Omit<ExpertOptions, 'from' | 'deviceBytes'>> &
     Pick<ExpertOptions, 'deviceBytes'> & {
@@ -300,6 +302,8 @@ interface Addon {
   step(executor: ExecutorHandle, block: number, rows: number, inputs: readonly Uint8Array[]): Promise<void>
   fetch(executor: ExecutorHandle, block: number, rows: number, declaration: number): Uint8Array<ArrayBuffer> | null
   fetchConstant(executor: ExecutorHandle, declaration: number, member: number): Float32Array<ArrayBuffer>
+  /** Σ x xᵀ [inputs, inputs] of the rows that a member of a constant was multiplied with; null where nothing is. While no call is in flight. */
+  moments(engine: EngineHandle, declaration: number, member: number): Float32Array<ArrayBuffer> | null
   trace(executor: ExecutorHandle): TraceEntry[]
   closeEngine(engine: EngineHandle): void
 }

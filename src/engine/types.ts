@@ -493,6 +493,11 @@ export interface Model extends ModelInfo {
    * when the file is gone or its fingerprint is another than the model's.
    */
   verifyWeights(): Promise<void>
+  /**
+   * Σ x xᵀ [inputs, inputs] of all rows x that the matrices in the tensor were multiplied with since the model was opened, in f32; null
+   * where nothing multiplies with it. Throws MISUSE for a tensor that `OpenModelOptions.moments` did not name, and while calls are in flight.
+   */
+  moments(tensor: string): Float32Array | null
   /** Ends the engine's threads; its contexts can only be closed then. Refused while calls are in flight. */
   close(): void
 }
@@ -578,6 +583,8 @@ export interface OpenModelOptions {
   readonly warn?: (message: string) => void
   /** Look after every node whether it gave a number that is not finite, and name the first where a state breaks. Slower. */
   readonly watch?: boolean
+  /** Tensors of matrices: `Model.moments` gives what was multiplied with them. Takes 4 · inputs² bytes for each; on the CPU alone. */
+  readonly moments?: readonly string[]
 }
 
 /** Where a volatile lies while its block runs, and from which line to which it is alive. */

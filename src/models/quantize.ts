@@ -6,14 +6,16 @@
 import { readdir, readFile, stat } from 'node:fs/promises'
 import { basename, join, normalize, resolve } from 'node:path'
 import { type Graph, type Node, type OpNode, tensorsOf } from '../engine/graph.ts'
-import type { TensorEntry } from '../engine/native.ts'
 import { ContinuoError } from '../errors.ts'
-import { writeSynced } from '../files.ts'
+import { copySynced, writeSynced } from '../files.ts'
 import { pythonJson } from '../json.ts'
-import { type FloatDtype, firstNonFinite, floatBytes, isFloat, widen } from './floats.ts'
-import { type TensorFile, type TensorSpec, writeFolder, writeTensors } from './package-writer.ts'
+import { type Calibration, calibrate } from './calibrate.ts'
+import { isFloat } from './floats.ts'
+import { type TensorFile, writeFolder, writeTensors } from './package-writer.ts'
+import { codesSpec, copyTensor, type Matrix, quantizeMatrix, scalesSpec } from './quantize-matrix.ts'
 import { openSource, type Source } from './quantize-source.ts'
-import { addError, quantizeRow, TARGETS, type Target, type TargetName } from './quantizers.ts'
+import { TARGETS, type Target, type TargetName } from './quantizers.ts'
+import { type Rounding, rounderOf } from './rounding.ts'
 
 /** Weights that share a scale. */
 export const GROUPS = [32, 64] as const
@@ -25,8 +27,16 @@ export interface QuantizeRequest {
   readonly out: string
   readonly to: TargetName
   readonly group: GroupSize
+  /** Default: of i4 `compensated` where there is a text to calibrate with, else `search`; of the others `nearest`, the only one they have. */
+  readonly rounding?: Rounding
+  /** A file of text, or of token ids as a JSON array, whose beginning the model reads for `importance` and `compensated`. */
+  readonly calibrate?: string
+  /** Of the engine that reads it; the bytes of the package do not depend on them. */
+  readonly threads?: number
   /** Called before every piece. */
   readonly onProgress?: (at: { readonly tensor: string; readonly done: number; readonly bytes: number }) => void
+  /** Called before each piece of the text that is read to calibrate. */
+  readonly onTokens?: (done: number, all: number) => void
   /** Stops between two pieces, leaves nothing, and throws the signal's reason. */
   readonly signal?: AbortSignal
 }
@@ -37,6 +47,10 @@ export interface Quantized {
   readonly format: Target['format']
   /** Weights that share a scale. */
   readonly groupSize: GroupSize
+  /** How weights became codes. */
+  readonly rounding: Rounding
+  /** Tokens that were read to calibrate; 0 without. */
+  readonly calibrationTokens: number
   /** Matrices that were quantised. */
   readonly tensors: number
   /** Their weights. */
@@ -120,133 +134,6 @@ const refuseOccupied = async (out: string): Promise<void> => {
   )
 }
 
-const refuseNonFinite = (name: string, dtype: FloatDtype, piece: Uint8Array, before: number): void => {
-  const at = firstNonFinite(dtype, piece)
-  if (at < 0) return
-  throw invalid(
-    `Tensor "${name}" holds a number that is not finite (NaN or infinity, element ${before + at}), expected finite weights. The model is damaged or its training diverged: use another checkpoint.`,
-  )
-}
-
-/** A matrix to quantise, or several in one tensor: their rows. */
-interface Matrix {
-  readonly tensor: TensorEntry
-  readonly dtype: FloatDtype
-  /** Rows of the tensor, and their inputs. */
-  readonly N: number
-  readonly K: number
-  /** The shape of the quantised tensors but for their last axis: [N], or [experts, outputs]. */
-  readonly rows: readonly number[]
-  /** The file has it [K, N]. */
-  readonly turned: boolean
-}
-
-const scalesName = (name: string): string => `${name}.scales`
-
-const codesSpec = ({ tensor, N, K, rows }: Matrix, target: Target): TensorSpec => {
-  const width = target.rowBytes(K)
-  return { name: tensor.name, dtype: target.dtype, shape: [...rows, width], bytes: N * width }
-}
-
-const scalesSpec = ({ tensor, N, K, rows }: Matrix, group: number): TensorSpec => {
-  const groups = Math.ceil(K / group)
-  return { name: scalesName(tensor.name), dtype: 'F16', shape: [...rows, groups], bytes: 2 * N * groups }
-}
-
-/** Bytes of the source in memory at once; a multiple of every number's size. A longer row passes whole. */
-const PIECE = 1 << 22
-
-interface Pass {
-  readonly source: Source
-  readonly file: TensorFile
-  /** Before the bytes [done, …) of a tensor. */
-  readonly next: (tensor: string, done: number) => void
-}
-
-const copyTensor = async ({ source, file, next }: Pass, tensor: TensorEntry): Promise<void> => {
-  const { name, dtype, offset, bytes } = tensor
-  const buffer = new Uint8Array(Math.min(PIECE, bytes))
-  for (let done = 0; done < bytes; done += buffer.length) {
-    next(name, done)
-    const piece = buffer.subarray(0, Math.min(buffer.length, bytes - done))
-    await source.read(piece, tensor, offset + done)
-    if (isFloat(dtype)) refuseNonFinite(name, dtype, piece, done / floatBytes(dtype))
-    await file.write(name, piece, done)
-  }
-}
-
-const numbersOf = (bytes: Uint8Array, size: number): Uint16Array | Uint32Array | Float64Array =>
-  size === 8
-    ? new Float64Array(bytes.buffer, bytes.byteOffset, bytes.length / 8)
-    : size === 4
-      ? new Uint32Array(bytes.buffer, bytes.byteOffset, bytes.length / 4)
-      : new Uint16Array(bytes.buffer, bytes.byteOffset, bytes.length / 2)
-
-/** Fills `piece` with the rows [row, row + count) of a matrix [N, K], from wherever the file has their numbers. */
-const readRows = async (
-  source: Source,
-  { tensor, dtype, N, K, turned }: Matrix,
-  row: number,
-  count: number,
-  piece: Uint8Array,
-): Promise<void> => {
-  const { name, offset } = tensor
-  const size = floatBytes(dtype)
-  if (!turned) {
-    await source.read(piece, tensor, offset + row * K * size)
-    refuseNonFinite(name, dtype, piece, row * K)
-    return
-  }
-  const out = numbersOf(piece, size)
-  const column = new Uint8Array(count * size) // `count` outputs of one input
-  const numbers = numbersOf(column, size)
-  for (let k = 0; k < K; k += 1) {
-    await source.read(column, tensor, offset + (k * N + row) * size)
-    refuseNonFinite(name, dtype, column, k * N + row)
-    for (let r = 0; r < count; r += 1) out[r * K + k] = numbers[r]!
-  }
-}
-
-const quantizeMatrix = async (
-  { source, file, next }: Pass,
-  matrix: Matrix,
-  target: Target,
-  group: GroupSize,
-  sums: { error: number; energy: number },
-): Promise<void> => {
-  const { dtype, N, K } = matrix
-  const { name } = matrix.tensor
-  const rowBytes = K * floatBytes(dtype)
-  const rows = Math.max(1, Math.min(N, Math.floor(PIECE / rowBytes)))
-  const width = target.rowBytes(K)
-  const groups = Math.ceil(K / group)
-  const buffer = new Uint8Array(rows * rowBytes)
-  const wide = new Float32Array(dtype === 'F32' ? 0 : rows * K) // [rows, K]
-  const codes = new Int8Array(K)
-  const packed = new Uint8Array(rows * width) // [rows, width]
-  const scales = new Uint16Array(rows * groups) // [rows, groups]
-  for (let row = 0; row < N; row += rows) {
-    const count = Math.min(rows, N - row)
-    next(name, row * rowBytes)
-    const piece = buffer.subarray(0, count * rowBytes)
-    await readRows(source, matrix, row, count, piece)
-    const w = widen(dtype, piece, wide)
-    for (let r = 0; r < count; r += 1) {
-      const own = scales.subarray(r * groups, (r + 1) * groups)
-      const bad = quantizeRow(target, group, w, r * K, codes, own)
-      if (bad >= 0) {
-        throw invalid(
-          `Tensor "${name}" has weights too large for ${target.format} in row ${row + r}, columns ${bad * group} and on: their scale would exceed 65504, the largest F16. Use the model as it is.`,
-        )
-      }
-      addError(sums, group, w, r * K, codes, own)
-      target.store(codes, packed, r * width)
-    }
-    await file.write(name, packed.subarray(0, count * width), row * width)
-    await file.write(scalesName(name), new Uint8Array(scales.buffer, 0, 2 * count * groups), 2 * row * groups)
-  }
-}
-
 const matricesOf = ({ graph, family, tensors }: Source): readonly Matrix[] => {
   const straight = matrixTensors(graph)
   const turned = family.quantizesTransposed ? matrixTensors(graph, true) : new Map<string, readonly [number, number]>()
@@ -264,8 +151,46 @@ const matricesOf = ({ graph, family, tensors }: Source): readonly Matrix[] => {
   })
 }
 
+/** Throws INVALID for a rounding that the format does not have, or that lacks its text. */
+const roundingOf = ({ to, rounding: asked, calibrate: file }: QuantizeRequest): Rounding => {
+  const rounding = asked ?? (to !== 'i4' ? 'nearest' : file === undefined ? 'search' : 'compensated')
+  const measured = rounding === 'importance' || rounding === 'compensated'
+  if (to !== 'i4' && rounding !== 'nearest')
+    throw invalid(`Rounding "${rounding}" was asked for ${to}, which has "nearest" alone. Leave it out.`)
+  if (measured && file === undefined)
+    throw invalid(
+      `Rounding "${rounding}" measures the inputs of the matrices, but there is no text to read. Name a file of text to calibrate with (--calibrate FILE), or take "search".`,
+    )
+  if (!measured && file !== undefined)
+    throw invalid(
+      `A text to calibrate with was given, but rounding "${rounding}"${to === 'i4' ? '' : `, the only one of ${to},`} reads none. Leave it out${to === 'i4' ? ', or take "compensated"' : ''}.`,
+    )
+  return rounding
+}
+
+/** Bytes of the sums of inputs that are in memory at once. Where all need more, the text is read several times. */
+const MOMENTS = 2 ** 30
+
+/** The matrices in runs whose sums fit together. */
+const runsOf = (matrices: readonly Matrix[]): readonly (readonly Matrix[])[] => {
+  const runs: Matrix[][] = []
+  let bytes = Infinity
+  for (const matrix of matrices) {
+    const own = 4 * matrix.K * matrix.K
+    if (bytes + own > MOMENTS) {
+      runs.push([])
+      bytes = 0
+    }
+    runs.at(-1)!.push(matrix)
+    bytes += own
+  }
+  return runs
+}
+
 /** Weights in other forms, and lists of them: the copy would carry the whole model twice. */
 const WEIGHTS = /\.(safetensors|bin|pth?|gguf|onnx|h5|msgpack|packed)(\.index\.json)?$/
+/** What a package has beside those: a perspective model's experts, and the modules of a memory outside. Without them the copy is no model. */
+const BESIDE: ReadonlySet<string> = new Set(['experts.safetensors', 'memory.safetensors'])
 const MOST_SMALL = 64 * 2 ** 20 // Bytes; the largest tokenizers have some 30 MB.
 
 const copyFiles = async (dir: string, folder: string): Promise<Pick<Quantized, 'files' | 'leftOut'>> => {
@@ -275,7 +200,10 @@ const copyFiles = async (dir: string, folder: string): Promise<Pick<Quantized, '
     if (name === 'config.json' || name === 'model.safetensors') continue
     const path = join(dir, name)
     const found = await stat(path)
-    if (found.isFile() && found.size <= MOST_SMALL && !WEIGHTS.test(name)) {
+    if (found.isFile() && BESIDE.has(name)) {
+      await copySynced(path, join(folder, name))
+      files.push(name)
+    } else if (found.isFile() && found.size <= MOST_SMALL && !WEIGHTS.test(name)) {
       await writeSynced(join(folder, name), await readFile(path))
       files.push(name)
     } else {
@@ -293,6 +221,7 @@ const copyFiles = async (dir: string, folder: string): Promise<Pick<Quantized, '
 export const quantizePackage = async (request: QuantizeRequest): Promise<Quantized> => {
   const { dir, out, to, group, onProgress, signal } = request
   const target: Target = TARGETS[to]
+  const rounding = roundingOf(request)
   const source = await openSource(dir)
   try {
     const matrices = matricesOf(source)
@@ -308,6 +237,18 @@ export const quantizePackage = async (request: QuantizeRequest): Promise<Quantiz
     const total = source.tensors.reduce((sum, { bytes }) => sum + bytes, 0)
     return await writeFolder(out, async (folder) => {
       const sums = { error: 0, energy: 0 }
+      let calibrationTokens = 0
+      const learn = async (run: readonly Matrix[]): Promise<Calibration | null> => {
+        if (request.calibrate === undefined) return null
+        const names = run.map(({ tensor }) => tensor.name)
+        const found = await calibrate(dir, request.calibrate, names, {
+          signal,
+          onTokens: request.onTokens,
+          threads: request.threads,
+        })
+        calibrationTokens = found.tokens
+        return found
+      }
       const fill = async (file: TensorFile): Promise<number> => {
         let before = 0 // Bytes of the source that are done with.
         const next = (tensor: string, done: number): void => {
@@ -319,9 +260,19 @@ export const quantizePackage = async (request: QuantizeRequest): Promise<Quantiz
           await copyTensor(pass, tensor)
           before += tensor.bytes
         }
-        for (const matrix of matrices) {
-          await quantizeMatrix(pass, matrix, target, group, sums)
-          before += matrix.tensor.bytes
+        for (const run of runsOf(matrices)) {
+          const found = await learn(run)
+          try {
+            for (const matrix of run) {
+              next(matrix.tensor.name, 0)
+              const moments = found?.moments(matrix.tensor.name) ?? null
+              const round = await rounderOf(target, group, matrix.K, rounding, moments)
+              await quantizeMatrix(pass, matrix, target, group, round, sums)
+              before += matrix.tensor.bytes
+            }
+          } finally {
+            found?.close()
+          }
         }
         return file.bytes
       }
@@ -334,6 +285,8 @@ export const quantizePackage = async (request: QuantizeRequest): Promise<Quantiz
       return {
         format: target.format,
         groupSize: group,
+        rounding,
+        calibrationTokens,
         tensors: matrices.length,
         weights,
         copied: rest.length,

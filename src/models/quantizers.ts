@@ -7,7 +7,7 @@
  * F16s below 2^-14 lie far apart); code = round(w/scale), 127 at most in either direction. So no weight is off by more than
  * scale/2. Symmetric absmax blocks are those of llama.cpp's Q8_0 (github.com/ggml-org/llama.cpp), there always of 32.
  *
- * i4: codes −8 … 7. With m the first weight of the largest |w|, the scale is the F16 nearest to m/−8, or the next one away from 0 where
+ * i4: codes −8 … 7; this is the rule of `nearest`, rounding.ts has better ones. With m the first weight of the largest |w|, the scale is the F16 nearest to m/−8, or the next one away from 0 where
  * |m/scale| would exceed 8.5; code = round(w/scale), 7 at most. So m has the code −8, and the scale the sign that this takes: the rule of
  * llama.cpp's Q4_0, there always of 32, but for ties.
  *
@@ -44,7 +44,11 @@ const q8Group: GroupRule = (w, at, from, to, codes) => {
   return bits
 }
 
-const F16_SIGN = 0x8000
+/** The sign of an F16. */
+export const F16_SIGN = 0x8000
+
+/** The codes of i4. */
+export const I4 = { least: -8, most: 7 } as const
 
 const i4Group: GroupRule = (w, at, from, to, codes) => {
   let most = 0
@@ -60,7 +64,7 @@ const i4Group: GroupRule = (w, at, from, to, codes) => {
   }
   if (most > 0) bits |= F16_SIGN
   const scale = F16_VALUES[bits]!
-  for (let k = from; k < to; k += 1) codes[k] = Math.max(-8, Math.min(7, roundHalfEven(w[at + k]! / scale)))
+  for (let k = from; k < to; k += 1) codes[k] = Math.max(I4.least, Math.min(I4.most, roundHalfEven(w[at + k]! / scale)))
   return bits
 }
 

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "backends/cpu/linear.h"
+#include "backends/cpu/moments.h"
 #include "backends/cpu/products.h"
 #include "base/cast.h"
 #include "graph/ops.h"
@@ -59,6 +60,7 @@ CpuExecutor::CpuExecutor(std::shared_ptr<const Model> model, ThreadPool& pool, c
     if (constant.layout == Layout::packed) scratch = std::max(scratch, scratch_bytes(constant.matrix(), max_rows));
   }
   scratch_ = Memory(scratch);
+  if (options_.moments) prepare_moments(*options_.moments, *model_, pool_, kernels_);
 }
 
 void CpuExecutor::insert(size_t block, size_t index, std::span<const std::byte> rows) {
@@ -146,12 +148,25 @@ PackedMatrix CpuExecutor::matrix(const Instruction& instruction) const {
 // Products of one group.
 void CpuExecutor::matmul(Space& space, std::span<const Instruction> code, size_t first, size_t rows) {
   std::array<Product, max_products> products;
+  if (options_.moments) observe(space, code, first, rows);
   for (size_t i = 0; i < code.size(); ++i) {
     const PackedMatrix w = matrix(code[i]);
     products[i] = {w, floats(space, code[i].in[0].id) + first * w.inputs,
                    floats(space, code[i].out) + first * w.outputs};
   }
   multiply(pool_, kernels_, std::span(products).first(code.size()), rows, scratch_);
+}
+
+// Rows of products that share a sum are added once.
+void CpuExecutor::observe(Space& space, std::span<const Instruction> code, size_t first, size_t rows) {
+  auto& moments = *options_.moments;
+  for (size_t i = 0; i < code.size(); ++i) {
+    const uint32_t sum = moments.sum_of[code[i].in[1].id];
+    const auto shares = [&](const Instruction& other) { return moments.sum_of[other.in[1].id] == sum; };
+    if (sum == no_name || std::any_of(code.begin(), code.begin() + static_cast<ptrdiff_t>(i), shares)) continue;
+    add_rows(moments.sums[sum], floats(space, code[i].in[0].id) + first * moments.sums[sum].inputs, rows, pool_,
+             kernels_);
+  }
 }
 
 void CpuExecutor::local(Space& space, const Instruction& instruction, size_t first, size_t rows) {

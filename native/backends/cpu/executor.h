@@ -57,6 +57,8 @@ class CpuExecutor final : public Executor {
   void combine(Space& space, const Instruction& instruction, size_t first, size_t rows);
   PackedMatrix matrix(const Instruction& instruction) const;
   void matmul(Space& space, std::span<const Instruction> code, size_t first, size_t rows);
+  // With ExecutorOptions::moments.
+  void observe(Space& space, std::span<const Instruction> code, size_t first, size_t rows);
 
   // executor_routed.cc. reserve_routed makes room for steps of so many rows, and returns the scratch that they need.
   size_t reserve_routed(const Program& program, size_t rows);

@@ -5,6 +5,7 @@
 
 #include "backends/cpu/executor.h"
 #include "backends/cpu/linear.h"
+#include "backends/cpu/moments.h"
 #include "runtime/routes.h"
 
 namespace continuo {
@@ -30,6 +31,10 @@ void CpuExecutor::routed(Space& space, const Instruction& instruction, size_t fi
   const auto* ids = reinterpret_cast<const int32_t*>(value(space, instruction.in[1].id)) + first * chosen;
   const auto input_of = [&](size_t place) { return x + (one_input ? place / chosen : place) * inputs; };
 
+  if (options_.moments) {
+    const uint32_t sum = options_.moments->sum_of[instruction.in[2].id];
+    if (sum != no_name) add_rows(options_.moments->sums[sum], x, rows * (one_input ? 1 : chosen), pool_, kernels_);
+  }
   const auto [routes, lost] = routes_of({ids, rows * chosen}, stack.members);
   for (const size_t place : lost) std::fill_n(y + place * outputs, outputs, std::numeric_limits<float>::quiet_NaN());
   for (size_t at = 0; at < routes.size();) {

@@ -1,10 +1,10 @@
-import { z } from 'zod'
 import type { ChunkInput } from '../../../topics/chunks.ts'
 import type { SnapshotHead } from '../../../topics/state.ts'
-import type { Context, Model } from '../../engine/types.ts'
+import type { Context } from '../../engine/types.ts'
 import { ContinuoError } from '../../errors.ts'
 import { writeDurably } from '../../files.ts'
 import type { ModelPackage } from '../../models/open.ts'
+import { checkedIds, idsIn } from '../../models/token-input.ts'
 import type { Tokenizer } from '../../models/tokenizer/types.ts'
 import { type ContextStore, createContextStore } from '../../operators/context-store.ts'
 import type { Valid } from '../../operators/types.ts'
@@ -29,29 +29,6 @@ import { bitsPer, count, print, printJson, say } from '../output.ts'
 
 /** Tokens of a call where the command names no other number. */
 const CHUNK = 4096
-
-const idList = z.array(z.int().min(0))
-
-/** A JSON array of whole numbers is ids; anything else is text. */
-const idsIn = (bytes: Buffer): readonly number[] | null => {
-  if (!/^\s*\[/.test(bytes.subarray(0, 64).toString('latin1'))) return null
-  try {
-    const parsed = idList.safeParse(JSON.parse(bytes.toString('utf8')))
-    return parsed.success ? parsed.data : null
-  } catch {
-    return null
-  }
-}
-
-/** The ids of an array, checked. */
-const checkedIds = (ids: readonly number[], { vocabSize }: Model): Int32Array => {
-  const at = ids.findIndex((id) => id >= vocabSize)
-  if (at < 0) return Int32Array.from(ids)
-  throw new ContinuoError(
-    'INVALID',
-    `Token ids go from 0 to ${vocabSize - 1} for this model; number ${at} is ${ids[at]}.`,
-  )
-}
 
 const needTokenizer = (tokenizer: Tokenizer | null): Tokenizer => {
   if (tokenizer === null) throw usage('This model has no tokenizer and reads token ids only. Give a JSON array of ids.')

@@ -33,12 +33,12 @@ CONTINUO_INLINE Ints dot_nibbles(Ints dot, Ints w, const int8_t* terms) {
   return dot4(dot, codes_of((w >> 4) & 0x0F0F0F0F), load_terms(terms + 4));
 }
 
-// One chunk: `count` groups of 32 terms from `at` on.
-template <Dtype Kind, size_t Rows, size_t Lines>
+// One chunk: `count` groups of `Group` terms from `at` on.
+template <Dtype Kind, size_t Group, size_t Rows, size_t Lines>
 CONTINUO_INLINE void nibble_panel(const char* at, size_t count, size_t lane, const QuantisedBlock* x, const Sums& sums,
                                   Ahead<Lines> ahead) {
   constexpr bool k_block = Kind == Dtype::q4_k;
-  constexpr size_t codes_bytes = PackedMatrix::q4_k_codes;
+  constexpr size_t codes_bytes = Group * tile_lanes / 2;
   constexpr size_t step = k_block ? PackedMatrix::q4_k_group : codes_bytes + PackedMatrix::scales_bytes;
   const char* group = at + (k_block ? PackedMatrix::q4_k_head : 0);
   Vec acc[Rows][quantised_vectors] = {};
@@ -50,13 +50,13 @@ CONTINUO_INLINE void nibble_panel(const char* at, size_t count, size_t lane, con
       for (size_t v = 0; v < quantised_vectors; ++v) dot[r][v] = splat_int(k_block ? 0 : x[r].corrections[g]);
     }
 #pragma GCC unroll 2
-    for (size_t k = 0; k < 32; k += 8) {
+    for (size_t k = 0; k < Group; k += 8) {
       ahead.fetch();
 #pragma GCC unroll 16
       for (size_t v = 0; v < quantised_vectors; ++v) {
         const Ints w = load_ints(group + k / 8 * 256 + lane * 4 + v * width * 4);
 #pragma GCC unroll 16
-        for (size_t r = 0; r < Rows; ++r) dot[r][v] = dot_nibbles(dot[r][v], w, x[r].terms + g * 32 + k);
+        for (size_t r = 0; r < Rows; ++r) dot[r][v] = dot_nibbles(dot[r][v], w, x[r].terms + g * Group + k);
       }
     }
 #pragma GCC unroll 16
@@ -144,12 +144,14 @@ template <> struct PanelShape<Dtype::q6_k, true> {
 };
 #endif
 
-template <Dtype Kind> inline void blocks_as(const PackedMatrix& m, const QuantisedBlock* x, size_t x_rows, float* y,
-                                            size_t row, size_t rows, size_t tile_begin, size_t tile_end) {
-  constexpr size_t q4_group = PackedMatrix::q4_k_codes + PackedMatrix::scales_bytes;
+template <Dtype Kind, size_t Group = 32> inline void blocks_as(const PackedMatrix& m, const QuantisedBlock* x,
+                                                               size_t x_rows, float* y, size_t row, size_t rows,
+                                                               size_t tile_begin, size_t tile_end) {
+  constexpr size_t per_block = block_terms / Group;
+  constexpr size_t q4_group = Group * tile_lanes / 2 + PackedMatrix::scales_bytes;
   constexpr size_t chunk_bytes = Kind == Dtype::q6_k   ? PackedMatrix::q6_k_bytes
                                  : Kind == Dtype::q4_k ? PackedMatrix::q4_k_bytes
-                                                       : 8 * q4_group;
+                                                       : per_block * q4_group;
   constexpr size_t fetches = 32;  // of a chunk with all its groups
   const size_t blocks = m.blocks(), groups = m.groups(), tile_bytes = m.tile_bytes();
   const auto chunk = [&](size_t tile, size_t block) CONTINUO_LAMBDA {
@@ -172,7 +174,8 @@ template <Dtype Kind> inline void blocks_as(const PackedMatrix& m, const Quantis
         if constexpr (Kind == Dtype::q6_k)
           six_panel<Rows, Shape::vectors>(at, lane, terms + first, own, ahead);
         else
-          nibble_panel<Kind, Rows>(at, least(8, groups - block * 8), lane, terms + first, own, ahead);
+          nibble_panel<Kind, Group, Rows>(at, least(per_block, groups - block * per_block), lane, terms + first, own,
+                                          ahead);
         ahead.at += ahead.step * fetches;
       }
     });
@@ -197,7 +200,9 @@ template <Dtype Kind> inline void blocks_as(const PackedMatrix& m, const Quantis
 inline void matmul_integers(const PackedMatrix& m, const QuantisedBlock* x, size_t x_rows, float* y, size_t row,
                             size_t rows, size_t tile, size_t tile_end) {
   switch (m.dtype) {
-    case Dtype::q4: return blocks_as<Dtype::q4>(m, x, x_rows, y, row, rows, tile, tile_end);
+    case Dtype::q4:
+      return m.group == 32 ? blocks_as<Dtype::q4, 32>(m, x, x_rows, y, row, rows, tile, tile_end)
+                           : blocks_as<Dtype::q4, 64>(m, x, x_rows, y, row, rows, tile, tile_end);
     case Dtype::q4_k: return blocks_as<Dtype::q4_k>(m, x, x_rows, y, row, rows, tile, tile_end);
     case Dtype::q6_k: return blocks_as<Dtype::q6_k>(m, x, x_rows, y, row, rows, tile, tile_end);
     default: return matmul_quantised(m, x, x_rows, y, row, rows, tile, tile_end);

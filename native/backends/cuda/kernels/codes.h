@@ -134,14 +134,15 @@ struct Nibbles {
   }
 };
 
-template <> struct Codes<Dtype::q4, 32> : FlatCodes<32, 16 * tile_lanes> {
-  static constexpr uint32_t words = 4, batch = 8;
+template <uint32_t Group> struct Codes<Dtype::q4, Group> : FlatCodes<Group, Group / 2 * tile_lanes> {
+  using Base = FlatCodes<Group, Group / 2 * tile_lanes>;
+  static constexpr uint32_t words = Group / 8, batch = 256 / Group;
   static CONTINUO_INLINE uint32_t word(const char* block, uint32_t g, uint32_t i, uint32_t lane) {
-    return word_at(at(block, g) + i * row_bytes, lane);
+    return word_at(Base::at(block, g) + i * Base::row_bytes, lane);
   }
   static CONTINUO_INLINE uint32_t codes(const uint32_t* own, uint32_t j, uint32_t) { return Nibbles::codes(own, j); }
   static CONTINUO_INLINE FourWords signed_codes(const char* block, uint32_t g, uint32_t j, uint32_t column) {
-    return each_of(Nibbles::four(at(block, g), j, column), [](uint32_t codes) { return less_zero<8>(codes); });
+    return each_of(Nibbles::four(Base::at(block, g), j, column), [](uint32_t codes) { return less_zero<8>(codes); });
   }
 };
 

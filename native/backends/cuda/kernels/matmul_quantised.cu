@@ -52,7 +52,7 @@ void with_codes(const Product& product, const auto& f) {
   switch (product.dtype) {
     case Dtype::q8: return narrow ? f(Codes<Dtype::q8, 32>()) : f(Codes<Dtype::q8, 64>());
     case Dtype::ternary: return narrow ? f(Codes<Dtype::ternary, 32>()) : f(Codes<Dtype::ternary, 64>());
-    case Dtype::q4: return f(Codes<Dtype::q4, 32>());
+    case Dtype::q4: return narrow ? f(Codes<Dtype::q4, 32>()) : f(Codes<Dtype::q4, 64>());
     case Dtype::q4_k: return f(Codes<Dtype::q4_k, 32>());
     case Dtype::q6_k: return f(Codes<Dtype::q6_k, 32>());
     default: return;  // matmul
@@ -64,8 +64,8 @@ void with_codes(const Product& product, const auto& f) {
 cudaError_t load_quantised() {
   for (const auto part :
        {load_of<Codes<Dtype::q8, 32>>, load_of<Codes<Dtype::q8, 64>>, load_of<Codes<Dtype::ternary, 32>>,
-        load_of<Codes<Dtype::ternary, 64>>, load_of<Codes<Dtype::q4, 32>>, load_of<Codes<Dtype::q4_k, 32>>,
-        load_of<Codes<Dtype::q6_k, 32>>}) {
+        load_of<Codes<Dtype::ternary, 64>>, load_of<Codes<Dtype::q4, 32>>, load_of<Codes<Dtype::q4, 64>>,
+        load_of<Codes<Dtype::q4_k, 32>>, load_of<Codes<Dtype::q6_k, 32>>}) {
     if (const cudaError_t error = part(); error != cudaSuccess) return error;
   }
   return load_kernels(quantise_rows<32>, quantise_rows<64>);

@@ -485,9 +485,17 @@ export interface Model extends ModelInfo {
   logits(context: Context): Promise<Float32Array>
   /**
    * Reads the weights' file once more: nothing writes weights while a model serves, and this is the proof. Rejects with REFUSED
-   * when the file is gone or its fingerprint is another than the model's.
+   * when the file is gone or its fingerprint is another than the model's, and where packed weights that are mapped were changed.
    */
   verifyWeights(): Promise<void>
+  /** The file that its packed weights are mapped from; null: they were packed when it was opened. */
+  readonly packed: string | null
+  /**
+   * Writes its packed weights for the next time, atomically: to a file that is named, or into Continuo's cache where there are none yet. null: nothing
+   * was written, because they are on a device or being written by another process; nor into the cache where they have less than 8 MiB. INVALID where
+   * the file cannot be written, or where the weights' own file changed within the last two seconds.
+   */
+  keepPacked(path?: string): Promise<{ readonly path: string; readonly bytes: number } | null>
   /** Ends the engine's threads; its contexts can only be closed then. Refused while calls are in flight. */
   close(): void
 }
@@ -549,7 +557,10 @@ export interface OpenModelOptions {
    * steps are as large as they can be. More serves readers, less those that wait for tokens. Bounds and default: `STEP_TARGET`.
    */
   readonly stepTarget?: number
-  /** Keep packed weights beside the model, for the next time; default true. */
+  /**
+   * Use packed weights that lie beside the model or in Continuo's cache, and keep them in the cache for the next time (`Model.keepPacked`);
+   * default true.
+   */
   readonly keepPacked?: boolean
   /** Told of each phase of opening, when it has ended, with its duration in ms. */
   readonly onPhase?: (phase: string, ms: number) => void

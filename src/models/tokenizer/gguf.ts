@@ -105,8 +105,8 @@ const addedOf = ({ tokens, types }: Tokens): Json[] =>
     return [{ id, content, special: type !== TYPES.user, normalized: false, lstrip: false, rstrip: false }]
   })
 
-/** Object of token and id for those of the types. */
-const vocabularyOf = ({ tokens, types }: Tokens, wanted: readonly number[]): Record<string, number> => {
+/** Token and id for those of the types. */
+const vocabularyOf = ({ tokens, types }: Tokens, wanted: readonly number[]): ReadonlyMap<string, number> => {
   const ids = new Map<string, number>()
   for (const [id, token] of tokens.entries()) {
     if (!wanted.includes(types[id]!)) continue
@@ -114,7 +114,7 @@ const vocabularyOf = ({ tokens, types }: Tokens, wanted: readonly number[]): Rec
     if (other !== undefined) throw new Unstreamable(`the token ${JSON.stringify(token)} twice, as ${other} and ${id}`)
     ids.set(token, id)
   }
-  return Object.fromEntries(ids)
+  return ids
 }
 
 const beginOf = (entries: Entries, { tokens }: Tokens, usual: boolean): Json | null => {

@@ -13,6 +13,8 @@ import { awaitNative, type TensorEntry } from './native.ts'
 export const canonicalJson = (value: unknown, depth = 0): string => {
   if (depth > MOST_NESTED + 8)
     throw new ContinuoError('INVALID', `A value nested deeper than ${MOST_NESTED} levels cannot be fingerprinted.`)
+  // A vocabulary has 10⁵ of them.
+  if (Array.isArray(value) && value.every((item) => typeof item === 'string')) return JSON.stringify(value)
   if (Array.isArray(value)) return `[${value.map((item) => canonicalJson(item, depth + 1)).join(',')}]`
   if (value !== null && typeof value === 'object') {
     const members = Object.entries(value)

@@ -20,6 +20,8 @@ export const suites = {
   env: {
     // On every machine the suites are the CPU's, whatever the engine was built with; test:gpu runs those of a device.
     CUDA_VISIBLE_DEVICES: '',
+    // Not the cache of whoever runs the tests.
+    CONTINUO_CACHE: join(import.meta.dirname, 'node_modules', '.cache', 'continuo'),
     // The tests start hundreds of command lines and workers; half of such a start would be compilation.
     NODE_COMPILE_CACHE: join(import.meta.dirname, 'node_modules', '.cache', 'compiled'),
   },

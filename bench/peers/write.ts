@@ -85,11 +85,11 @@ const ggufOf = (
   const tensors = specs.map((spec) => ({ name: spec.gguf, extents: spec.extents, type: storageOf(spec, format) }))
   const header = ggufHeader(
     {
-      ...metadata,
       'general.file_type': { u32: fileTypes[format] },
       'general.quantization_version': { u32: 2 },
-      // Token ids only: llama.cpp takes the size of the vocabulary from the model's own key.
+      // Token ids only where the model says nothing else: llama.cpp takes the size of the vocabulary from the model's own key.
       'tokenizer.ggml.model': 'none',
+      ...metadata,
     },
     tensors,
   )

@@ -8,6 +8,7 @@
 #include "binding/filling.h"
 #include "binding/inspect.h"
 #include "binding/items.h"
+#include "binding/packed.h"
 #include "binding/positions.h"
 #include "binding/values.h"
 #include "weights/widen.h"
@@ -64,16 +65,22 @@ Engine::OpenExperts experts_of(const Value& value) {
   };
 }
 
-// open(graphJson, paths, threads, options, packedPath, packedKey, device, stepTarget) → Promise<handle>
+// open(graphJson, paths, threads, options, packed, device, stepTarget) → Promise<handle>. `packed`: { path, key, seal }
+// of a file of packed weights, or null.
 Value open(const CallbackInfo& info) {
   const auto env = info.Env();
-  const Engine::OpenDevice open_device = info[6].As<Napi::String>().Utf8Value() == "cuda" ? open_cuda : open_cpu;
+  const Engine::OpenDevice open_device = info[5].As<Napi::String>().Utf8Value() == "cuda" ? open_cuda : open_cpu;
   auto engine =
-      EngineHandle::make(env, info[2].As<Napi::Number>().Uint32Value(), info[7].As<Napi::Number>().DoubleValue());
+      EngineHandle::make(env, info[2].As<Napi::Number>().Uint32Value(), info[6].As<Napi::Number>().DoubleValue());
+  PackCache cache;
+  if (info[4].IsObject()) {
+    const auto packed = info[4].As<Napi::Object>();
+    const auto member = [&](const char* key) { return packed.Get(key).As<Napi::String>().Utf8Value(); };
+    cache = {member("path"), member("key"), member("seal")};
+  }
   auto call = engine->begin(env);
   engine->engine().load(
-      info[0].As<Napi::String>(), paths_of(info[1]), {info[4].As<Napi::String>(), info[5].As<Napi::String>()},
-      options_of(info[3]),
+      info[0].As<Napi::String>(), paths_of(info[1]), std::move(cache), options_of(info[3]),
       [call](Result<std::shared_ptr<const Model>> loaded) mutable {
         if (!loaded) return EngineHandle::complete(std::move(call), loaded.error(), {});
         EngineHandle::complete(std::move(call), std::nullopt, [](Napi::Env settled, const EngineRef& handle) -> Value {
@@ -82,11 +89,6 @@ Value open(const CallbackInfo& info) {
       },
       open_device, experts_of(info[3]));
   return call->deferred.Promise();
-}
-
-// packingNote(engine): why packed weights on disk were not used; empty where they were used or there are none.
-Value packing_note(const CallbackInfo& info) {
-  return Napi::String::New(info.Env(), open_engine(info[0])->model()->note);
 }
 
 // positions(engine): how many tokens a context can take; null without a bound.
@@ -507,7 +509,11 @@ Napi::Object init(Napi::Env env, Napi::Object exports) {
   exports.Set("operations", Napi::Function::New(env, guarded<operations>));
   exports.Set("cuda", Napi::Function::New(env, guarded<cuda>));
   exports.Set("open", Napi::Function::New(env, guarded<open>));
-  exports.Set("packingNote", Napi::Function::New(env, guarded<packing_note>));
+  exports.Set("packedName", Napi::Function::New(env, guarded<packed_name>));
+  exports.Set("packing", Napi::Function::New(env, guarded<packing>));
+  exports.Set("keepPacked", Napi::Function::New(env, guarded<keep_packed>));
+  exports.Set("packedIntact", Napi::Function::New(env, guarded<packed_intact>));
+  exports.Set("hashFiles", Napi::Function::New(env, guarded<hash_files>));
   exports.Set("positions", Napi::Function::New(env, guarded<positions>));
   exports.Set("unavailableReason", Napi::Function::New(env, guarded<unavailable_reason>));
   exports.Set("createContext", Napi::Function::New(env, guarded<create_context>));

@@ -289,6 +289,7 @@ Result<std::shared_ptr<const Model>> Model::make(std::string_view graph_json, co
     return good.error();
   for (auto& constant : model->constants) model->device->adopt(constant);
   if (auto good = model->find_experts(); !good) return good.error();
+  model->packed_file = std::move(packed->file);
   model->note = std::move(packed->note);
   if (auto good = run_first(model, pool); !good) return good.error();
   begin_adapters(model);

@@ -65,8 +65,8 @@ struct FirstState {
 class Model {
  public:
   // Reads a graph (JSON), and moves the weights that it names onto the device. Throws DeviceError where the device has
-  // no memory for them. `cache`: packed weights on disk (weights.h). `sleepy_blocks`: of the same model that was loaded
-  // before; none: a new one, where the graph needs it.
+  // no memory for them. `cache`: a file of packed weights to map (weights.h). `sleepy_blocks`: of the same model that
+  // was loaded before; none: a new one, where the graph needs it.
   static Result<std::shared_ptr<const Model>> make(std::string_view graph_json, const std::vector<Tensor>& tensors,
                                                    ThreadPool& pool, std::shared_ptr<Device> device,
                                                    const PackCache* cache = nullptr,
@@ -110,7 +110,8 @@ class Model {
   std::unique_ptr<const HyperSpace> hyper_space;
   // Of the tables that may sleep; null where there are none.
   std::shared_ptr<BlockCache> sleepy_blocks;
-  std::string note;  // why packed weights on disk were not used; else empty
+  std::shared_ptr<const PackedFile> packed_file;  // that the constants are mapped from; null: they were packed
+  std::string note;  // why the file of packed weights that was named is not used; else empty
 
  private:
   Model(Graph graph, std::shared_ptr<Device> device);

@@ -1,6 +1,8 @@
 #include <cstdio>
+#include <fcntl.h>
 #include <fstream>
 #include <future>
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -8,6 +10,7 @@
 
 #include "backends/cpu/device.h"
 #include "backends/cpu/kernels/kernels.h"
+#include "base/file.h"
 #include "runtime/engine.h"
 #include "test/image.h"
 #include "weights/packed_file.h"
@@ -25,7 +28,7 @@ class Folder {
   }
   ~Folder() {
     ::chmod(path.c_str(), 0755);
-    std::remove((path + "/packed").c_str());
+    for (const char* name : {"/packed", "/packed.part"}) std::remove((path + name).c_str());
     ::rmdir(path.c_str());
   }
   std::string path;
@@ -79,32 +82,39 @@ std::string content(const std::string& path) {
 
 void put(const std::string& path, const std::string& bytes) { std::ofstream(path, std::ios::binary) << bytes; }
 
+const PackedName names{std::string(64, 'a'), std::string(64, 'b'), std::string(64, 'c'), std::string(64, 'd')};
+
+PackCache cache_in(const Folder& folder) { return {folder.path + "/packed", names.key, names.seal}; }
+
 }  // namespace
 
-TEST("packed weights: written beside the model, mapped at the next load, with the same bytes") {
+TEST("packed weights: written, and mapped at the next load, with the same bytes and the same names") {
   const Folder folder;
-  const PackCache cache{folder.path + "/packed", std::string(64, 'a')};
+  const PackCache cache = cache_in(folder);
   const auto plain = shared().pack(nullptr);
-  const auto first = shared().pack(&cache), second = shared().pack(&cache);
-  CHECK(first.note.empty() && second.note.empty());
-  CHECK(same(first, plain) && same(second, plain));
+  CHECK(!read_packed_name(cache.path));
+  const auto bytes = write_packed(cache.path, names, plain.constants);
+  CHECK(bytes && *bytes == content(cache.path).size());
+  const auto name = read_packed_name(cache.path);
+  CHECK(name && name->key == names.key && name->seal == names.seal && name->head == names.head &&
+        name->fingerprint == names.fingerprint);
+  const auto mapped = shared().pack(&cache);
+  CHECK(mapped.note.empty() && mapped.file && mapped.file->intact() && same(mapped, plain));
   // Both constants lie in one mapping.
-  CHECK(second.constants[1].owner == second.constants[2].owner && first.constants[1].owner != first.constants[2].owner);
+  CHECK(mapped.constants[1].owner == mapped.constants[2].owner && plain.constants[1].owner != plain.constants[2].owner);
 }
 
-TEST(
-    "packed weights: another key, a flipped bit anywhere, a missing end: packed anew with one sentence, and then good "
-    "again") {
+TEST("packed weights: another name, a flipped bit anywhere, a missing end: packed from the model, with one sentence") {
   const Folder folder;
-  const PackCache cache{folder.path + "/packed", std::string(64, 'a')};
-  const auto plain = shared().pack(&cache);
+  const PackCache cache = cache_in(folder);
+  const auto plain = shared().pack(nullptr);
+  CHECK(write_packed(cache.path, names, plain.constants));
   const std::string good = content(cache.path);
   test::Random random(32);
   const auto spoiled = [&](const std::string& bytes, const char* says) {
     put(cache.path, bytes);
     const auto packed = shared().pack(&cache);
-    CHECK(packed.note.find(says) != std::string::npos && packed.note.find("packed anew") != std::string::npos);
-    CHECK(same(packed, plain) && content(cache.path) == good);
+    CHECK(packed.note.find(says) != std::string::npos && !packed.file && same(packed, plain));
   };
   const auto flipped = [&](size_t at) {
     std::string bytes = good;
@@ -114,31 +124,55 @@ TEST(
   spoiled("", "damaged");
   spoiled(good.substr(0, 50), "damaged");
   spoiled(good.substr(0, good.size() - 1), "cut short");
-  spoiled(good.substr(0, 300), "");
+  spoiled(good.substr(0, 300), "damaged");
   spoiled(flipped(2), "another version");
-  spoiled(flipped(8), "damaged");
-  spoiled(flipped(16 + random.below(64)), "another model or graph");
-  for (int i = 0; i < 5; ++i) spoiled(flipped(80 + random.below(3 * 56)), "damaged");
-  for (int i = 0; i < 5; ++i) spoiled(flipped(512 + random.below(3000 * 700 * 4)), "damaged");
-  const PackCache other{cache.path, std::string(64, 'b')};
-  CHECK(shared().pack(&other).note.find("another model or graph") != std::string::npos);
-  CHECK(shared().pack(&other).note.empty());
+  // Every part of the head: the count, the four names, the table and its checksum.
+  for (size_t at = 8; at < 272 + 3 * 56 + 8; at += 1 + random.below(5)) {
+    spoiled(flipped(at), "damaged");
+    CHECK(!read_packed_name(cache.path));
+  }
+  for (int i = 0; i < 8; ++i) spoiled(flipped(512 + random.below(3000 * 700 * 4)), "damaged");
+  put(cache.path, good);
+  for (const PackCache& other : {PackCache{cache.path, std::string(64, 'x'), cache.seal},
+                                 PackCache{cache.path, cache.key, std::string(64, 'x')}})
+    CHECK(shared().pack(&other).note.find("another model or graph") != std::string::npos);
+  CHECK(shared().pack(&cache).note.empty());
 }
 
-TEST(
-    "packed weights: a folder that cannot be written is no reason to say anything, nor are small models to keep "
-    "anything") {
-  const PackCache nowhere{"/proc/continuo/packed", std::string(64, 'a')};
-  CHECK(shared().pack(&nowhere).note.empty());
+TEST("packed weights: bytes that change while they are mapped are found when they are looked at again") {
   const Folder folder;
-  const PackCache cache{folder.path + "/packed", std::string(64, 'a')};
-  const auto small = test::small_model(3, 8, 16, 2, Dtype::f32);
-  ThreadPool pool(1);
-  CHECK(Model::make(small.graph, small.image, pool, cpu_device(*runnable_kernels().front()), &cache));
-  CHECK(::access(cache.path.c_str(), F_OK) != 0);
+  const PackCache cache = cache_in(folder);
+  CHECK(write_packed(cache.path, names, shared().pack(nullptr).constants));
+  const auto mapped = shared().pack(&cache);
+  std::fstream file(cache.path, std::ios::binary | std::ios::in | std::ios::out);
+  file.seekp(512 + 4321);
+  file.put('x');
+  file.close();
+  CHECK(mapped.file && !mapped.file->intact());
 }
 
-TEST("weights: running out of memory while loading is an error, and leaves no cache file") {
+TEST("packed weights: one process writes at a time, and what a killed one left is written over") {
+  const Folder folder;
+  const PackCache cache = cache_in(folder);
+  const auto plain = shared().pack(nullptr);
+  put(cache.path + ".part", "what a killed process left, longer or not");
+  {
+    const File other(cache.path + ".part", O_WRONLY);
+    CHECK(::flock(other.fd(), LOCK_EX) == 0);
+    const auto left = write_packed(cache.path, names, plain.constants);
+    CHECK(left && *left == 0 && ::access(cache.path.c_str(), F_OK) != 0);
+  }
+  const auto bytes = write_packed(cache.path, names, plain.constants);
+  CHECK(bytes && *bytes > 0 && same(shared().pack(&cache), plain));
+  CHECK(::access((cache.path + ".part").c_str(), F_OK) != 0);
+}
+
+TEST("packed weights: where they cannot be written, the error says so") {
+  const auto failed = write_packed("/proc/continuo/packed", names, shared().pack(nullptr).constants);
+  CHECK_SAYS(failed, "cannot write /proc/continuo/packed");
+}
+
+TEST("weights: running out of memory while loading is an error") {
   // A matrix of 2 GiB of zeros in a file that takes no space; main.cc lets the sanitizers' allocator fail beyond 1 GiB.
   const std::string header = R"({"W":{"dtype":"F32","shape":[65536,8192],"data_offsets":[0,2147483648]}})";
   const std::string graph =
@@ -172,16 +206,16 @@ TEST("weights: running out of memory while loading is an error, and leaves no ca
   ::setrlimit(RLIMIT_AS, &before);
 }
 
-TEST("weights: packed weights are read-only, whether in memory or mapped from a cache file") {
+TEST("weights: packed weights are read-only, whether in memory or mapped from a file") {
   const Weights weights;
   const Folder folder;
-  const PackCache cache{folder.path + "/packed", std::string(64, 'a')};
+  const PackCache cache = cache_in(folder);
   const auto tensors = read_safetensors(weights.image);
   ThreadPool pool(1);
   for (const bool mapped : {false, true}) {
-    CHECK((::access(cache.path.c_str(), R_OK) == 0) == mapped);
-    auto packed = pack_weights(weights.specs, *tensors, pool, &cache);
-    CHECK(packed && packed->note.empty());
+    auto packed = pack_weights(weights.specs, *tensors, pool, mapped ? &cache : nullptr);
+    CHECK(packed && packed->note.empty() && (packed->file != nullptr) == mapped);
+    if (!mapped) CHECK(write_packed(cache.path, names, packed->constants));
     for (const auto& constant : packed->constants) {
       std::fflush(nullptr);
       const pid_t child = ::fork();

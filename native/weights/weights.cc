@@ -1,5 +1,6 @@
 #include "weights/weights.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <numeric>
@@ -149,6 +150,49 @@ template <class Use> auto with_places(const ConstantSpec& spec, const Tensor& te
 float number_of(uint32_t bits, Dtype) { return std::bit_cast<float>(bits); }
 float number_of(uint16_t bits, Dtype dtype) { return dtype == Dtype::f16 ? widen_f16(bits) : widen_bf16(bits); }
 
+template <class Bits> bool all_finite(const Bits* bits, size_t count, Dtype dtype) {
+  const auto exponent = static_cast<Bits>(dtype == Dtype::f32 ? 0x7F800000u : dtype == Dtype::f16 ? 0x7C00u : 0x7F80u);
+  uint32_t odd = 0;
+  for (size_t i = 0; i < count; ++i) odd |= static_cast<uint32_t>((bits[i] & exponent) == exponent);
+  return odd == 0;
+}
+
+// As `fill`, of rows that lie in the tensor as they are: a square of 64 × 64 numbers at a time, which stays in the
+// first cache while it is turned. False where a number is not finite.
+template <class Bits, class Place>
+bool fill_whole(const ConstantSpec& spec, const Tensor& tensor, Dtype dtype, const Place& place, Bits* out) {
+  const size_t rows = spec.shape[0], inputs = inputs_of(spec);
+  const auto row = [&](size_t n) { return tensor.data.data() + place(n, 0) * sizeof(Bits); };
+  if (spec.layout == Layout::rows) {
+    for (size_t n = 0; n < rows; ++n) {
+      Bits* to = out + n * inputs;
+      std::memcpy(to, row(n), inputs * sizeof(Bits));
+      if (!all_finite(to, inputs, dtype)) return false;
+    }
+    return true;
+  }
+  for (size_t first = 0; first < rows; first += tile_lanes) {
+    const size_t lanes = std::min(tile_lanes, rows - first);
+    Bits* tile = out + first * inputs;
+    for (size_t k = 0; k < inputs; k += tile_lanes) {
+      const size_t count = std::min(tile_lanes, inputs - k);
+      for (size_t lane = 0; lane < lanes; ++lane) {
+        Bits piece[tile_lanes];
+        std::memcpy(piece, row(first + lane) + k * sizeof(Bits), count * sizeof(Bits));
+        for (size_t i = 0; i < count; ++i) tile[(k + i) * tile_lanes + lane] = piece[i];
+        if (!all_finite(piece, count, dtype)) return false;
+      }
+    }
+  }
+  return true;
+}
+
+// Whether the rows of a constant lie in its tensor as the kernels read numbers, each in one piece.
+bool has_whole_rows(const ConstantSpec& spec, const Tensor& tensor) {
+  return spec.layout != Layout::vector && !spec.transposed && !spec.columns && !is_f8(tensor) && !blocks_of(tensor) &&
+         tensor.dtype != "F64";
+}
+
 // Fills `out` with the constant; refuses numbers that are not finite.
 std::optional<Error> fill(const ConstantSpec& spec, const Tensor& tensor, Dtype dtype, std::byte* to) {
   const size_t rows = spec.shape[0], inputs = inputs_of(spec);
@@ -157,6 +201,8 @@ std::optional<Error> fill(const ConstantSpec& spec, const Tensor& tensor, Dtype 
       using Bits = decltype(element(0));
       auto* out = reinterpret_cast<Bits*>(to);
       auto* numbers = reinterpret_cast<float*>(to);
+      // What is not finite is looked for anew below, for its message.
+      if (has_whole_rows(spec, tensor) && fill_whole(spec, tensor, dtype, place, out)) return std::nullopt;
       for (size_t n = 0; n < rows; ++n) {
         Bits* lane = out + n / tile_lanes * inputs * tile_lanes + n % tile_lanes;
         for (size_t k = 0; k < inputs; ++k) {
@@ -211,9 +257,6 @@ size_t bytes_needed(const ConstantSpec& spec, const PackedMatrix& m) {
   }
   return 0;
 }
-
-// The least size for which a cache file is written: packing fewer bytes takes milliseconds.
-constexpr size_t kept_bytes = size_t{1} << 23;
 
 // One matrix, table or vector to read, and its checked tensors.
 struct Source {
@@ -279,6 +322,12 @@ const char* name_of(Storage storage) {
   return "unknown";
 }
 
+size_t packed_bytes(std::span<const Constant> constants) {
+  size_t total = 0;
+  for (const auto& constant : constants) total += constant.bytes.size();
+  return total;
+}
+
 Result<Packed> pack_weights(std::span<const ConstantSpec> specs, const std::vector<Tensor>& tensors, ThreadPool& pool,
                             const PackCache* cache) {
   Tensors by_name;
@@ -309,22 +358,20 @@ Result<Packed> pack_weights(std::span<const ConstantSpec> specs, const std::vect
   }
 
   Packed packed;
-  size_t total = 0;
-  for (const auto& constant : constants) total += constant.bytes.size();
-  const bool keep = cache != nullptr && total >= kept_bytes;
-  if (keep) {
-    auto found = read_packed(*cache, constants, pool);
-    if (found) {
+  if (cache != nullptr) {
+    auto mapped = PackedFile::open(*cache, constants, pool);
+    if (mapped) {
+      packed.file = std::move(*mapped);
       packed.constants = std::move(constants);
       return packed;
     }
-    packed.note = found.error().message;
+    packed.note = mapped.error().message;
   }
   std::vector<std::shared_ptr<SealedMemory>> memories(specs.size());
   for (size_t i = 0; i < specs.size(); ++i) {
     if (specs[i].tensor.empty()) continue;
     memories[i] = std::make_shared<SealedMemory>(constants[i].bytes.size());
-    constants[i].bytes = {memories[i]->memory().data(), constants[i].bytes.size()};
+    constants[i].bytes = {memories[i]->data(), constants[i].bytes.size()};
     constants[i].owner = memories[i];
   }
 
@@ -332,7 +379,7 @@ Result<Packed> pack_weights(std::span<const ConstantSpec> specs, const std::vect
   pool.parallel_for(sources.size(), [&](size_t s) {
     const auto& [i, member, spec, tensor, scales] = sources[s];
     const auto& constant = constants[i];
-    std::byte* to = memories[i]->memory().data() + constant.bytes.size() / constant.members * member;
+    std::byte* to = memories[i]->data() + constant.bytes.size() / constant.members * member;
     if (scales)
       errors[s] = pack_quantised(spec, *tensor, *scales, constant.matrix(member), to);
     else if (is_quantised(constant.dtype))
@@ -346,7 +393,6 @@ Result<Packed> pack_weights(std::span<const ConstantSpec> specs, const std::vect
   for (const auto& error : errors) {
     if (error) return *error;
   }
-  if (keep) write_packed(*cache, constants);
   packed.constants = std::move(constants);
   return packed;
 }

@@ -53,16 +53,26 @@ struct Constant {
   const float* vector() const { return reinterpret_cast<const float*>(bytes.data()); }
 };
 
-// The cache file of packed weights (packed_file.h).
+// Which file of packed weights (packed_file.h) is to be mapped.
 struct PackCache {
   std::string path;
-  std::string key;  // 64 characters: identifies the weights and how the graph uses them
+  std::string key, seal;  // as the file must have them
 };
+
+// What a file of packed weights says of itself: 64 hex digits each.
+struct PackedName {
+  std::string key, seal, head, fingerprint;
+};
+
+class PackedFile;
 
 struct Packed {
   std::vector<Constant> constants;
-  std::string note;  // why the cache file was not used; empty where it was used or there is none
+  std::shared_ptr<const PackedFile> file;  // that they are mapped from; null: they were packed
+  std::string note;                        // why the file that was named is not used; else empty
 };
+
+size_t packed_bytes(std::span<const Constant> constants);
 
 // Packs one Constant per spec. Refuses a missing tensor, a wrong shape, dtype or code, and numbers that are not finite.
 Result<Packed> pack_weights(std::span<const ConstantSpec> specs, const std::vector<Tensor>& tensors, ThreadPool& pool,

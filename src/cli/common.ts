@@ -333,6 +333,7 @@ export const withModel = async (
   try {
     return await use(loaded, phases)
   } finally {
+    await loaded.keepPacked()
     loaded.model.close()
   }
 }

@@ -1,6 +1,8 @@
 #!/usr/bin/env node
 /** continuo <command>: finds the command, runs it, and turns what it throws into one sentence and an exit code. */
+import nodeModule from 'node:module'
 import { codeOf, messageOf } from '../errors.ts'
+import { compiledFolder } from '../hub/cache.ts'
 import { CALL } from '../places.ts'
 import { hideSqliteWarning } from '../streams/embedded/quiet.ts'
 import { withoutUrls } from '../streams/shown.ts'
@@ -90,6 +92,8 @@ if (nodeIsOld) {
   say(`Continuo runs on Node.js ${neededNode} or newer; this is ${process.versions.node}.`)
   process.exit(1)
 }
+// A third of a short command is compilation. Where the folder cannot be written, modules are compiled each time.
+nodeModule.enableCompileCache(compiledFolder())
 
 let code: ExitCode
 try {

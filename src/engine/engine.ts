@@ -9,6 +9,7 @@ import { availableParallelism } from 'node:os'
 import { dirname } from 'node:path'
 import { uninitialised } from '../bulk.ts'
 import { ContinuoError, codeOf, messageOf } from '../errors.ts'
+import { sha256 } from '../hash.ts'
 import {
   blockBytes,
   type MemoryDeclaration,
@@ -20,7 +21,7 @@ import {
 import { executorOf } from './executor.ts'
 import { type ExpertStore, expertPort, expertsOf } from './experts.ts'
 import { fillFrom, isSource } from './filling.ts'
-import { layoutFingerprint, modelFingerprint, packedKey } from './fingerprint.ts'
+import { fingerprintText, layoutFingerprint, modelFingerprint, type Named } from './fingerprint.ts'
 import { type Graph, parametersOf } from './graph.ts'
 import { frozenRuns, type Ranges, takeParts } from './growth.ts'
 import { nativeItem } from './items.ts'
@@ -36,6 +37,16 @@ import {
   type NativeItem,
   type TensorEntry,
 } from './native.ts'
+import {
+  findPacked,
+  makeRoom,
+  type PackedFolder,
+  packedBeside,
+  packedIn,
+  packedKey,
+  sealOf,
+  touchPacked,
+} from './packed.ts'
 import { checkGraph } from './plan.ts'
 import { checkSpeculation, usualSpeculation } from './speculation.ts'
 import {
@@ -63,6 +74,8 @@ const maxStateBytes = 2 ** 30
 const brokenOr = (error: unknown): unknown =>
   codeOf(error) === 'REFUSED' ? new ContextBroken(messageOf(error)) : error
 
+/** Fewer bytes are packed in milliseconds, so they are not kept unasked. */
+const LEAST_KEPT = 2 ** 23
 /** As many pulses again never pass: the engine's clock does not wrap. */
 const maxPulse = 2n ** 63n
 
@@ -171,28 +184,53 @@ export interface LoadRequest {
   readonly outerMemory?: Graph['memory'] | undefined
   /** The file of its learned modules, a file of tensors. */
   readonly memoryFile?: string | undefined
-  /** Identity of the tokenizer (part of the fingerprint), where the package has a file for it. */
-  readonly tokenizer?: string | undefined
-  /** Ids that end a generation, in ascending order, where they are others than the tokenizer's one. */
-  readonly endTokens?: readonly number[] | undefined
   /** Where its experts lie: the folder of the store, its layers, its digest. */
   readonly experts?: ExpertStore | undefined
   /** Of a mixture whose experts lie in a store: what identifies them, in place of their tensors, which are left out. */
   readonly expertIdentity?: { readonly digest: string; readonly coding: number } | undefined
   readonly leftOut?: ReadonlySet<string> | undefined
+  /** Where packed weights are kept unasked; undefined: nowhere. */
+  readonly packedFolder?: PackedFolder | undefined
 }
 
-/** Of the model that the request describes, with what its files hold. */
-export const fingerprintOf = async (request: LoadRequest, tensors = request.tensors): Promise<string> => {
-  const { config, paths, memoryFile, leftOut } = request
+/** How the model reads text: a part of its fingerprint. */
+export interface TextIdentity {
+  /** Identity of the tokenizer, where the package has a file for it. */
+  readonly tokenizer?: string | undefined
+  /** Ids that end a generation, in ascending order, where they are others than the tokenizer's one. */
+  readonly endTokens?: readonly number[] | undefined
+}
+
+const ownTensors = ({ leftOut }: LoadRequest, tensors: readonly TensorEntry[]): readonly TensorEntry[] =>
+  leftOut === undefined ? tensors : tensors.filter(({ name }) => !leftOut.has(name))
+
+const namedOf = async (request: LoadRequest, { tokenizer, endTokens }: TextIdentity): Promise<Named> => {
+  const { overflow, cacheDtype, outerMemory, memoryFile, expertIdentity } = request
   const modules = memoryFile === undefined ? undefined : [memoryFile]
-  const own = leftOut === undefined ? tensors : tensors.filter(({ name }) => !leftOut.has(name))
-  return modelFingerprint(config, own, paths, {
-    ...request,
+  return {
+    ...{ overflow, cacheDtype, outerMemory, tokenizer, endTokens, expertIdentity },
     ...(modules !== undefined && {
       memoryTensors: await modelFingerprint(null, inspectFiles(modules).tensors, modules),
     }),
-  })
+  }
+}
+
+/** Of the model that the request describes, with what its files hold. */
+export const fingerprintOf = async (
+  request: LoadRequest,
+  text: TextIdentity,
+  tensors = request.tensors,
+): Promise<string> =>
+  modelFingerprint(request.config, ownTensors(request, tensors), request.paths, await namedOf(request, text))
+
+/** Where the packed weights of the model lie, beside it and in the folder. */
+export const packedFiles = (
+  request: LoadRequest,
+  folder: PackedFolder,
+): { readonly beside: string; readonly cached: string } => {
+  const { graph, paths, tensors } = request
+  const { seal } = sealOf(paths, ownTensors(request, tensors))
+  return { beside: packedBeside(paths), cached: packedIn(folder, packedKey(graph), seal) }
 }
 
 const boundsOf = ({ block_size, retrieval }: NonNullable<Graph['memory']>): NonNullable<Model['outerMemory']> => ({
@@ -233,18 +271,44 @@ const boundedLayout = (graph: Graph): StateLayout => {
   )
 }
 
-/** Loads the weights a graph names. Throws INVALID for a graph or tensor that cannot be used. */
-export const loadModel = async (request: LoadRequest, options: OpenModelOptions = {}): Promise<Model> => {
-  const { dir, modelType, vocabSize, levels = [], memory = PLAIN_MEMORY, graph, paths } = request
+/**
+ * Loads the weights a graph names. The engine does so on its own threads; meanwhile `read` says how the model reads text. Throws INVALID for a
+ * graph or tensor that cannot be used, and what `read` throws.
+ */
+export const loadModel = async (
+  request: LoadRequest,
+  options: OpenModelOptions = {},
+  read: () => Promise<TextIdentity> = () => Promise.resolve({}),
+): Promise<Model> => {
+  const { dir, modelType, vocabSize, levels = [], memory = PLAIN_MEMORY, graph, paths, packedFolder: folder } = request
   const threads = threadsOf(options)
   const device = options.moments === undefined ? deviceOf(options) : 'cpu'
   const layout = boundedLayout(graph)
   const { memoryFile } = request
-  const fingerprint = await fingerprintOf(request)
   const { keepPacked = true, watch = false, warn = (message) => process.emitWarning(message) } = options
   const { speculate: speculation = usualSpeculation() } = options
   checkSpeculation(speculation)
   const observed = observedIn(graph, options.moments ?? [])
+  const tensors = ownTensors(request, request.tensors)
+  const key = packedKey(graph)
+  const sealed = keepPacked ? sealOf(paths, tensors) : null
+  const kept = folder === undefined || sealed === null ? null : packedIn(folder, key, sealed.seal)
+  const places = [packedBeside(paths), ...(kept === null ? [] : [kept])]
+  let packed = sealed && findPacked(places, key, sealed.seal)
+
+  let text: TextIdentity = {}
+  const readText = async (): Promise<Named> => {
+    text = await read()
+    return namedOf(request, text)
+  }
+  const fingerprintBy = (named: Named): Promise<string> => modelFingerprint(request.config, tensors, paths, named)
+  let named: Named | null = null
+  let fingerprint: string | null = null
+  if (packed !== null && !packed.sealed) {
+    named = await readText()
+    fingerprint = await fingerprintBy(named)
+    if (packed.name.fingerprint !== fingerprint) packed = null
+  }
   const opening = awaitNative((addon) =>
     addon.open(
       JSON.stringify(graph),
@@ -256,20 +320,39 @@ export const loadModel = async (request: LoadRequest, options: OpenModelOptions 
         moments: observed.members,
         ...(request.experts && { experts: expertsOf(request.experts, options.experts) }),
       },
-      keepPacked ? `${paths[0]}.packed` : '',
-      packedKey(fingerprint, graph),
+      packed && { path: packed.path, key, seal: packed.name.seal },
       device,
       stepTargetOf(options),
     ),
-  )
-  const engine = await opening.catch((error: ContinuoError) => {
+  ).catch((error: ContinuoError) => {
     if (device === 'cpu' || error.code !== 'UNAVAILABLE') throw error
     throw new ContinuoError(error.code, `${error.message} The CPU takes the model with the same bits: device "cpu".`, {
       cause: error,
     })
   })
-  const note = callNative((addon) => addon.packingNote(engine))
-  if (note !== '') warn(note)
+  /** The model's name, while the engine loads. */
+  const naming = async (): Promise<{ readonly named: Named; readonly head: string; readonly hash: string | null }> => {
+    named ??= await readText()
+    const head = sha256(fingerprintText(request.config, tensors, named))
+    const known = fingerprint !== null || (packed?.sealed && packed.name.head === head)
+    return { named, head, hash: known ? fingerprint : await fingerprintBy(named) }
+  }
+  const [opened, name] = await Promise.allSettled([opening, naming()])
+  if (name.status === 'rejected' && opened.status === 'fulfilled')
+    callNative((addon) => addon.closeEngine(opened.value))
+  // What is wrong with its text is said first: it is found without the weights.
+  if (name.status === 'rejected') throw name.reason
+  if (opened.status === 'rejected') throw opened.reason
+  const engine = opened.value
+  const packing = callNative((addon) => addon.packing(engine))
+  const { head } = name.value
+  // The file's word counts where its weights are those that compute.
+  fingerprint = name.value.hash ?? (packing.mapped ? packed!.name.fingerprint : await fingerprintBy(name.value.named))
+  if (packing.note !== '')
+    warn(
+      `${packing.note}; the weights are packed anew.${packed?.path === places[0] ? ' continuo pack writes that file again, or deletes it.' : ''}`,
+    )
+  if (packing.mapped && packed!.path === kept) void touchPacked(kept)
   const speculate = ({ tokens, adapt = true }: Speculation): void =>
     callNative((addon) => addon.speculate(engine, tokens, adapt))
   speculate(speculation)
@@ -471,7 +554,7 @@ export const loadModel = async (request: LoadRequest, options: OpenModelOptions 
     levels,
     memory,
     parameters: parametersOf(graph),
-    endTokens: request.endTokens ?? null,
+    endTokens: text.endTokens ?? null,
     fingerprint,
     layoutFingerprint: layoutFingerprint(graph),
     layout,
@@ -569,16 +652,18 @@ export const loadModel = async (request: LoadRequest, options: OpenModelOptions 
     },
 
     async verifyWeights() {
-      const refuse = (what: string, cause?: unknown): never => {
+      const refuse = (what: string, cause?: unknown, of = `The weights in ${paths.join(', ')}`): never => {
         throw new ContinuoError(
           'REFUSED',
-          `The weights in ${paths.join(', ')} ${what} Find out who changed them before anything computed meanwhile is used; replace a model only between two runs.`,
+          `${of} ${what} Find out who changed them before anything computed meanwhile is used; replace a model only between two runs.`,
           { cause },
         )
       }
+      if (!(await awaitNative((addon) => addon.packedIntact(engine))))
+        refuse('were changed while the model served.', undefined, `The packed weights in ${packed!.path}`)
       let now = ''
       try {
-        now = await fingerprintOf(request, inspectFiles(paths).tensors)
+        now = await fingerprintOf(request, text, inspectFiles(paths).tensors)
       } catch (error) {
         refuse(`cannot be read any more: ${messageOf(error)}`, error)
       }
@@ -594,6 +679,23 @@ export const loadModel = async (request: LoadRequest, options: OpenModelOptions 
       return observed.sum(tensor, (declaration, member) =>
         callNative((addon) => addon.moments(engine, declaration, member)),
       )
+    },
+
+    packed: packing.mapped ? packed!.path : null,
+
+    async keepPacked(to) {
+      needOpen()
+      if (to === undefined && (kept === null || packing.mapped || sealed?.unsettled !== null)) return null
+      if (to === undefined && packing.bytes < LEAST_KEPT) return null
+      const { seal, unsettled } = sealed ?? sealOf(paths, tensors)
+      if (unsettled !== null)
+        invalid(
+          `${unsettled} was changed a moment ago (or its time lies ahead), so that time cannot tell whether it changes again. Pack the weights when it is older than two seconds.`,
+        )
+      if (to === undefined && !(await makeRoom(folder!, packing.bytes))) return null
+      const path = to ?? kept!
+      const bytes = await awaitNative((addon) => addon.keepPacked(engine, path, { key, seal, head, fingerprint }))
+      return bytes === 0 ? null : { path, bytes }
     },
 
     close() {

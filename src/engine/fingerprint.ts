@@ -1,11 +1,10 @@
 /** Fingerprints (sha256) of what a model computes and of its state layout. Equal fingerprints: checkpoints are exchangeable. */
 import { createHash } from 'node:crypto'
-import { type FileHandle, open } from 'node:fs/promises'
 import { ContinuoError } from '../errors.ts'
 import { MOST_NESTED } from '../json.ts'
-import { type Graph, isBound } from './graph.ts'
+import type { Graph } from './graph.ts'
 import { layoutText } from './layout.ts'
-import type { TensorEntry } from './native.ts'
+import { awaitNative, type TensorEntry } from './native.ts'
 
 /**
  * JSON with the members of every object in order of their names: one text for one value. What JSON has no form for (bigints, Infinity,
@@ -14,6 +13,8 @@ import type { TensorEntry } from './native.ts'
 export const canonicalJson = (value: unknown, depth = 0): string => {
   if (depth > MOST_NESTED + 8)
     throw new ContinuoError('INVALID', `A value nested deeper than ${MOST_NESTED} levels cannot be fingerprinted.`)
+  // A vocabulary has 10⁵ of them.
+  if (Array.isArray(value) && value.every((item) => typeof item === 'string')) return JSON.stringify(value)
   if (Array.isArray(value)) return `[${value.map((item) => canonicalJson(item, depth + 1)).join(',')}]`
   if (value !== null && typeof value === 'object') {
     const members = Object.entries(value)
@@ -26,7 +27,37 @@ export const canonicalJson = (value: unknown, depth = 0): string => {
   return JSON.stringify(value)
 }
 
-const pieceBytes = 1 << 22
+/** In order of their names, in which they are hashed. */
+export const sortedTensors = (tensors: readonly TensorEntry[]): readonly TensorEntry[] =>
+  tensors.toSorted((a, b) => (a.name < b.name ? -1 : a.name > b.name ? 1 : 0))
+
+/** What a model's fingerprint is taken over before the bytes of its tensors. */
+export interface Named {
+  readonly overflow?: 'window' | undefined
+  readonly cacheDtype?: 'f16' | 'bf16' | undefined
+  readonly outerMemory?: unknown
+  readonly memoryTensors?: string | undefined
+  readonly tokenizer?: string | undefined
+  readonly endTokens?: readonly number[] | undefined
+  readonly expertIdentity?: { readonly digest: string; readonly coding: number } | undefined
+}
+
+/** The text that `modelFingerprint` begins with. */
+export const fingerprintText = (config: unknown, tensors: readonly TensorEntry[], named: Named = {}): string => {
+  const { overflow, cacheDtype, outerMemory, memoryTensors, tokenizer, endTokens, expertIdentity } = named
+  const text = canonicalJson({
+    config,
+    overflow,
+    cacheDtype,
+    memory: outerMemory,
+    memoryTensors,
+    tokenizer,
+    endTokens,
+    experts: expertIdentity,
+    tensors: sortedTensors(tensors).map(({ name, dtype, shape }) => ({ name, dtype, shape })),
+  })
+  return `${text}\0`
+}
 
 /**
  * sha256 over, in this order: the canonical JSON of { config, tensors: [{ name, dtype, shape }] } with tensors sorted by name,
@@ -35,86 +66,21 @@ const pieceBytes = 1 << 22
  * f32, keeps its context outside, reads text otherwise, or ends it with other tokens than its tokenizer's one: then the object has the
  * members `overflow`, `cacheDtype`, `memory` and `memoryTensors` (the same sha256 over memory.safetensors), `tokenizer` and `endTokens`, too.
  * Where the experts of a mixture lie in a store, `experts` has the store's digest and coding, and their tensors are no part of the list.
+ * The bytes are read and hashed on a thread of libuv's pool.
  */
-export const modelFingerprint = async (
+export const modelFingerprint = (
   config: unknown,
   tensors: readonly TensorEntry[],
   paths: readonly string[],
-  {
-    overflow,
-    cacheDtype,
-    outerMemory,
-    memoryTensors,
-    tokenizer,
-    endTokens,
-    expertIdentity,
-  }: {
-    readonly overflow?: 'window' | undefined
-    readonly cacheDtype?: 'f16' | 'bf16' | undefined
-    readonly outerMemory?: unknown
-    readonly memoryTensors?: string | undefined
-    readonly tokenizer?: string | undefined
-    readonly endTokens?: readonly number[] | undefined
-    readonly expertIdentity?: { readonly digest: string; readonly coding: number } | undefined
-  } = {},
+  named: Named = {},
 ): Promise<string> => {
-  const sorted = tensors.toSorted((a, b) => (a.name < b.name ? -1 : a.name > b.name ? 1 : 0))
-  const hash = createHash('sha256')
-  hash.update(
-    canonicalJson({
-      config,
-      overflow,
-      cacheDtype,
-      memory: outerMemory,
-      memoryTensors,
-      tokenizer,
-      endTokens,
-      experts: expertIdentity,
-      tensors: sorted.map(({ name, dtype, shape }) => ({ name, dtype, shape })),
-    }),
-  )
-  hash.update('\0')
-  const files: (FileHandle | undefined)[] = []
-  try {
-    const piece = Buffer.allocUnsafe(pieceBytes)
-    for (const { file: at, offset, bytes } of sorted) {
-      files[at] ??= await open(paths[at]!)
-      const file = files[at]
-      for (let done = 0; done < bytes; ) {
-        const { bytesRead } = await file.read(piece, 0, Math.min(pieceBytes, bytes - done), offset + done)
-        if (bytesRead === 0)
-          throw new ContinuoError(
-            'INVALID',
-            `${paths[at]} became shorter while it was read; open the model again when it is complete.`,
-          )
-        hash.update(piece.subarray(0, bytesRead))
-        done += bytesRead
-      }
-    }
-  } finally {
-    await Promise.all(files.map((file) => file?.close()))
-  }
-  return hash.digest('hex')
+  const ranges = Float64Array.from(sortedTensors(tensors).flatMap(({ file, offset, bytes }) => [file, offset, bytes]))
+  const text = fingerprintText(config, tensors, named)
+  return awaitNative((addon) => addon.hashFiles(text, paths, ranges))
 }
 
 /** sha256 over the canonical JSON of `layoutText`: [[name, axes, dtype], …] of the persistents, in order of declaration. */
 export const layoutFingerprint = (graph: Graph): string =>
   createHash('sha256')
     .update(canonicalJson(layoutText(graph)))
-    .digest('hex')
-
-/** Raised when the engine lays out weights differently. */
-const packingVersion = 2
-
-/** sha256 over what decides a packed weight: the model's content, the graph's constants in order, and the packing's version. */
-export const packedKey = (fingerprint: string, graph: Graph): string =>
-  createHash('sha256')
-    .update(
-      canonicalJson({
-        packingVersion,
-        fingerprint,
-        indices: graph.indices,
-        constants: graph.declarations.filter(isBound),
-      }),
-    )
     .digest('hex')

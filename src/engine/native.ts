@@ -170,6 +170,19 @@ export interface NativeItem {
     | { readonly adapt: { readonly evaluations: number; readonly seed: bigint } }
 }
 
+/** What a file of packed weights says of itself, 64 hexadecimal digits each (packed.ts). */
+export interface PackedName {
+  readonly key: string
+  readonly seal: string
+  readonly head: string
+  readonly fingerprint: string
+}
+
+/** A file of packed weights to be mapped, and what it must say of itself. */
+export interface PackedFile extends Pick<PackedName, 'key' | 'seal'> {
+  readonly path: string
+}
+
 interface Addon {
   inspect(paths: readonly string[]): NativeInspected
   plan(graph: string): BlockPlan[]
@@ -181,12 +194,15 @@ interface Addon {
     paths: readonly string[],
     threads: number,
     options: NativeOptions,
-    packedPath: string,
-    packedKey: string,
+    packed: PackedFile | null,
     device: DeviceKind,
     stepTarget: number,
   ): Promise<EngineHandle>
-  packingNote(engine: EngineHandle): string
+  packedName(path: string): PackedName | null
+  packing(engine: EngineHandle): { readonly bytes: number; readonly mapped: boolean; readonly note: string }
+  keepPacked(engine: EngineHandle, path: string, name: PackedName): Promise<number>
+  packedIntact(engine: EngineHandle): Promise<boolean>
+  hashFiles(first: string, paths: readonly string[], ranges: Float64Array): Promise<string>
   expertStatistics(engine: EngineHandle): ExpertStatistics | null
   warmExperts(engine: EngineHandle): void
   forgetExperts(engine: EngineHandle): void

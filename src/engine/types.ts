@@ -490,7 +490,7 @@ export interface Model extends ModelInfo {
   logits(context: Context): Promise<Float32Array>
   /**
    * Reads the weights' file once more: nothing writes weights while a model serves, and this is the proof. Rejects with REFUSED
-   * when the file is gone or its fingerprint is another than the model's.
+   * when the file is gone or its fingerprint is another than the model's, and where packed weights that are mapped were changed.
    */
   verifyWeights(): Promise<void>
   /**
@@ -498,6 +498,14 @@ export interface Model extends ModelInfo {
    * where nothing multiplies with it. Throws MISUSE for a tensor that `OpenModelOptions.moments` did not name, and while calls are in flight.
    */
   moments(tensor: string): Float32Array | null
+  /** The file that its packed weights are mapped from; null: they were packed when it was opened. */
+  readonly packed: string | null
+  /**
+   * Writes its packed weights for the next time, atomically: to a file that is named, or into Continuo's cache where there are none yet. null: nothing
+   * was written, because they are on a device or being written by another process; nor into the cache where they have less than 8 MiB. INVALID where
+   * the file cannot be written, or where the weights' own file changed within the last two seconds.
+   */
+  keepPacked(path?: string): Promise<{ readonly path: string; readonly bytes: number } | null>
   /** Ends the engine's threads; its contexts can only be closed then. Refused while calls are in flight. */
   close(): void
 }
@@ -575,7 +583,10 @@ export interface OpenModelOptions {
   readonly stepTarget?: number
   /** Default: what the variable CONTINUO_SPECULATE says (`N` or `N,always`), else no guesses. */
   readonly speculate?: Speculation
-  /** Keep packed weights beside the model, for the next time; default true. */
+  /**
+   * Use packed weights that lie beside the model or in Continuo's cache, and keep them in the cache for the next time (`Model.keepPacked`);
+   * default true.
+   */
   readonly keepPacked?: boolean
   /** Told of each phase of opening, when it has ended, with its duration in ms. */
   readonly onPhase?: (phase: string, ms: number) => void

@@ -5,6 +5,8 @@
  *     models/owner/name/            the files of the package under their own names
  *       .pull.json                  where each came from: commit, ETag, bytes
  *       .FILE.ETAG.part             what has come so far of a file
+ *     compiled/                     what V8 made of Continuo's own modules (Node's compile cache)
+ *     packed/                       packed weights (src/engine/packed.ts), $CONTINUO_PACKED_BYTES at most
  *   $HF_HUB_CACHE (else $HF_HOME/hub, else ~/.cache/huggingface/hub)
  *     models--owner--name/          only read: refs/main names the commit, snapshots/COMMIT/ has its files
  */
@@ -38,12 +40,29 @@ export const parseName = (text: string): ModelName | null => {
 
 type Env = Readonly<Record<string, string | undefined>>
 
+const ownCache = (env: Env): string =>
+  env.CONTINUO_CACHE || join(env.XDG_CACHE_HOME || join(homedir(), '.cache'), 'continuo')
+
 /** Where `continuo pull` puts the files of a model. */
 export const modelFolder = ({ owner, name }: ModelName, env: Env = process.env): string =>
-  join(
-    env.CONTINUO_CACHE || join(env.XDG_CACHE_HOME || join(homedir(), '.cache'), 'continuo'),
-    ...['models', owner, name],
-  )
+  join(ownCache(env), 'models', owner, name)
+
+const PACKED_BYTES = 2 ** 34
+
+/** Where the command keeps its compiled modules: a start reads them instead of compiling. */
+export const compiledFolder = (env: Env = process.env): string => join(ownCache(env), 'compiled')
+
+/** Where packed weights are kept, and how many bytes of them at most. Throws INVALID for a bound that is no number. */
+export const packedFolder = (env: Env = process.env): { readonly path: string; readonly maxBytes: number } => {
+  const said = env.CONTINUO_PACKED_BYTES
+  const maxBytes = said === undefined || said === '' ? PACKED_BYTES : Number(said)
+  if (!Number.isSafeInteger(maxBytes) || maxBytes < 0)
+    throw new ContinuoError(
+      'INVALID',
+      `CONTINUO_PACKED_BYTES is ${JSON.stringify(said)}, expected a whole number of bytes; 0 keeps no packed weights.`,
+    )
+  return { path: join(ownCache(env), 'packed'), maxBytes }
+}
 
 const hubCache = (env: Env): string =>
   env.HF_HUB_CACHE || join(env.HF_HOME || join(env.XDG_CACHE_HOME || join(homedir(), '.cache'), 'huggingface'), 'hub')

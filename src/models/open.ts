@@ -1,11 +1,12 @@
 /** Opens a model package (package.ts says what one is): its graph, its weights, its tokenizer. */
 import { existsSync, statSync } from 'node:fs'
 import { join } from 'node:path'
-import { type LoadRequest, loadModel } from '../engine/engine.ts'
+import { type LoadRequest, loadModel, packedFiles, type TextIdentity } from '../engine/engine.ts'
 import type { GgufMetadata } from '../engine/native.ts'
 import type { CacheDtype, Model, OpenModelOptions } from '../engine/types.ts'
 import { ContinuoError } from '../errors.ts'
 import { packExperts, storeOf } from '../experts/pack.ts'
+import { packedFolder } from '../hub/cache.ts'
 import { cacheDtypeOf, withCacheDtype } from './cache-dtype.ts'
 import { expertTensors, hasExperts, readStore, withExpertStore } from './expert-store.ts'
 import { findExperts } from './experts-source.ts'
@@ -13,7 +14,7 @@ import type { Family } from './family.ts'
 import type { SamplingDefaults } from './generation.ts'
 import { type OuterMemory, readMemory } from './memory-json.ts'
 import { type Package, readPackage } from './package.ts'
-import { readText } from './package-text.ts'
+import { type PackageText, readText } from './package-text.ts'
 import type { Tokenizer } from './tokenizer/index.ts'
 
 /** A model with what its package says of texts and sampling. */
@@ -28,6 +29,11 @@ export interface ModelPackage {
   readonly sampling: SamplingDefaults | null
   /** Of a GGUF file: its chat template is in it. */
   readonly metadata: GgufMetadata | null
+  /**
+   * Keeps packed weights in Continuo's cache, where the model had to pack them: once, some seconds after it was opened, or when this is
+   * called. Never rejects: where they cannot be kept, the next start packs them again.
+   */
+  keepPacked(): Promise<void>
 }
 
 /** `window` where it was asked for. Throws INVALID for a model that has no last position. */
@@ -75,15 +81,17 @@ const memoryIn = async (
 export interface Described {
   readonly found: Package
   readonly request: LoadRequest
-  readonly text: Awaited<ReturnType<typeof readText>>
+  readonly text: PackageText
 }
 
-/** Throws INVALID for a package that cannot be used, naming what is wrong with it. `warn` is told what its reader should know. */
-export const describePackage = async (
+type Told = Pick<OpenModelOptions, 'overflow' | 'cacheDtype' | 'withoutMemory' | 'experts'>
+
+/** What a package says of its weights. */
+const describeWeights = async (
   path: string,
-  options: Pick<OpenModelOptions, 'overflow' | 'cacheDtype' | 'withoutMemory' | 'experts'>,
+  options: Told,
   warn: (message: string) => void,
-): Promise<Described> => {
+): Promise<Pick<Described, 'found' | 'request'>> => {
   const found = await readPackage(path)
   const { config, dir, family } = found
   const modelType = config.model_type
@@ -93,7 +101,6 @@ export const describePackage = async (
   const lookAhead = options.experts?.lookAhead ?? true
   const built = family.build(config, found.tensors, { overflow, memory: remembered?.settle, lookAhead })
   const { vocabSize, levels = [], memory } = built
-  const text = await readText(found, vocabSize, warn)
   for (const note of found.notes) warn(note)
   const whole = withCacheDtype(built.graph, cacheDtype, modelType)
   const store =
@@ -110,8 +117,7 @@ export const describePackage = async (
     cacheDtype: cacheDtype === 'f32' ? undefined : cacheDtype,
     outerMemory: graph.memory,
     memoryFile: remembered?.modules ?? undefined,
-    tokenizer: text.fingerprint,
-    endTokens: text.endTokens,
+    packedFolder: packedFolder(),
     experts:
       store ?? (built.experts && { folder: storeOf(dir), layers: built.experts.layers, digest: built.experts.digest }),
     ...(store !== null && {
@@ -119,7 +125,23 @@ export const describePackage = async (
       leftOut: expertTensors(whole),
     }),
   }
-  return { found, request, text }
+  return { found, request }
+}
+
+/** What its fingerprint has of a package's text. */
+export const identityOfText = ({ fingerprint, endTokens }: PackageText): TextIdentity => ({
+  tokenizer: fingerprint,
+  endTokens,
+})
+
+/** Throws INVALID for a package that cannot be used, naming what is wrong with it. `warn` is told what its reader should know. */
+export const describePackage = async (
+  path: string,
+  options: Told,
+  warn: (message: string) => void,
+): Promise<Described> => {
+  const described = await describeWeights(path, options, warn)
+  return { ...described, text: await readText(described.found, described.request.vocabSize, warn) }
 }
 
 /** The largest source of experts that is packed when the model is opened. */
@@ -178,9 +200,16 @@ export const openPackage = async (path: string, options: OpenModelOptions = {}):
     onPhase(phase, performance.now() - began)
     return result
   }
-  const { found, request, text } = await timed('config', () => describePackage(path, options, warn))
+  const { found, request } = await timed('config', () => describeWeights(path, options, warn))
   if (request.experts !== undefined) await timed('experts', () => needStore(found, request, warn))
-  const model = await timed('weights', () => loadModel(request, options))
+  let text: PackageText
+  // The engine loads the weights on its own threads meanwhile.
+  const read = (): Promise<TextIdentity> =>
+    timed('tokenizer', async () => {
+      text = await readText(found, request.vocabSize, warn)
+      return identityOfText(text)
+    })
+  const model = await timed('weights', () => loadModel(request, options, read))
   try {
     // Headers, weights and fingerprint are read one after the other and must be of the same files.
     await found.checkUnchanged()
@@ -190,7 +219,34 @@ export const openPackage = async (path: string, options: OpenModelOptions = {}):
     throw error
   }
   const { endTokens, sampling, metadata } = found
-  return { model, tokenizer: text.tokenizer, endTokens, sampling, metadata }
+  return { model, tokenizer: text!.tokenizer, endTokens, sampling, metadata, keepPacked: keeping(model) }
+}
+
+/** After so long a model is not just looked at, and its first tokens are out, ms. */
+const KEEP_AFTER = 5000
+
+const keeping = (model: Model): (() => Promise<void>) => {
+  let kept: Promise<void> | undefined
+  const keep = (): Promise<void> => {
+    clearTimeout(timer)
+    // Its reader can do nothing about a full disk or a folder that is not theirs to write, and nothing is lost.
+    kept ??= model.keepPacked().then(
+      () => undefined,
+      () => undefined,
+    )
+    return kept
+  }
+  const timer = setTimeout(keep, KEEP_AFTER).unref()
+  return keep
+}
+
+/** Where the packed weights of a model lie that were asked for, and those that were not; whether they are there or not. */
+export const packedFilesOf = async (
+  path: string,
+  options: Told = {},
+): Promise<{ readonly beside: string; readonly cached: string }> => {
+  const { request } = await describeWeights(path, options, () => undefined)
+  return packedFiles(request, packedFolder())
 }
 
 /** The model of a package without its tokenizer. Rejects as `openPackage` does. */

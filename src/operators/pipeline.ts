@@ -7,7 +7,7 @@
  * runs the other way: commit lets sessions wait (the table's `room`), sessions hold their records, and the source delivers no more
  * than the watermark has room for.
  */
-import { from, identity, type MonoTypeOperatorFunction, type Observable, tap } from 'rxjs'
+import { from, identity, type MonoTypeOperatorFunction, map, type Observable, tap } from 'rxjs'
 import type { StoredRecord } from '../streams/log.ts'
 import { bySession } from './by-session.ts'
 import { type Commit, type CommitDeps, commit } from './commit.ts'
@@ -16,7 +16,7 @@ import { sessionsOf } from './fork.ts'
 import { type InferDeps, infer } from './infer.ts'
 import { readAhead } from './requests.ts'
 import type { Tracing } from './tracing.ts'
-import { type ValidateOptions, validate } from './validate.ts'
+import { type ValidateOptions, validateRecord } from './validate.ts'
 
 export interface PipelineDeps extends CommitDeps {
   readonly records: AsyncIterable<StoredRecord>
@@ -43,7 +43,7 @@ const begun = (project: ReturnType<typeof infer>, tracing: Tracing | undefined):
 export const pipeline = (deps: PipelineDeps): Observable<Commit> =>
   subscribe(deps.records).pipe(
     told(deps.tracing?.received),
-    validate(deps.validation),
+    map((record) => validateRecord(record, deps.validation)),
     readAhead(deps.inference.requests),
     bySession(sessionsOf, begun(infer(deps.inference), deps.tracing)),
     told(deps.tracing?.stepped),

@@ -1,5 +1,4 @@
 /** validate: bytes in, events out. Knows the schema and the vocabulary, nothing of sessions. */
-import { map, type OperatorFunction } from 'rxjs'
 import { z } from 'zod'
 import { CHUNK_SCHEMAS, CHUNK_TYPES, type Chunk, MOST_ID, TOLERANT_SCHEMAS } from '../../topics/chunks.ts'
 import type { InputRules } from '../../topics/input.ts'
@@ -163,6 +162,3 @@ export const validateRecord = (record: StoredRecord, options: ValidateOptions): 
   }
   return { kind: 'valid', record, session, event, hash: sha256(record.value ?? EMPTY), ...(rule && { rule }) }
 }
-
-export const validate = (options: ValidateOptions): OperatorFunction<StoredRecord, Valid | Rejected> =>
-  map((record) => validateRecord(record, options))

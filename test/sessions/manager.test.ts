@@ -1,5 +1,15 @@
 import { execFileSync } from 'node:child_process'
-import { closeSync, fstatSync, openSync, readdirSync, readFileSync, rmSync, writeFileSync, writeSync } from 'node:fs'
+import {
+  closeSync,
+  fstatSync,
+  openSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  utimesSync,
+  writeFileSync,
+  writeSync,
+} from 'node:fs'
 import { join } from 'node:path'
 import { beforeAll, describe, expect, it } from 'vitest'
 import type { Model } from '../../src/engine/types.ts'
@@ -58,11 +68,15 @@ describe('many sessions', () => {
   })
 
   it('share one copy of the weights: 33 that read them from the kept file all see what changes in it', async () => {
-    // Packed weights of 8 MiB and more are kept in a file, which a second load maps.
     const large = smallPackage(3, { L: 3, H: 4, N: 64, F: 1024, V: 1024, D: { w: 8, a: 8, v: 8, g: 8 } })
+    // A file that changed a moment ago has no seal.
+    const then = Date.now() / 1000 - 60
+    utimesSync(join(large, 'model.safetensors'), then, then)
     const packing = await open(large)
+    await packing.keepPacked(join(large, 'model.safetensors.packed'))
     packing.close()
     const model = await open(large)
+    expect(model.packed).not.toBeNull()
     const manager = managed(model)
     const sessions = Array.from({ length: 33 }, (_, n) => manager.createSession(`s${n}`))
     const last = (): Promise<number[]> =>

@@ -99,6 +99,11 @@ export const COMMANDS: readonly Entry[] = [
     load: async () => (await import('./chat.ts')).chat,
   },
   {
+    name: 'pack',
+    summary: 'write the weights of a model as the kernels read them, for quick starts',
+    load: async () => (await import('./pack.ts')).pack,
+  },
+  {
     name: 'quantize',
     summary: 'write a smaller copy of a model',
     load: async () => (await import('./quantize.ts')).quantize,

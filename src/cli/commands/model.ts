@@ -8,7 +8,7 @@ import { planGraph } from '../../engine/plan.ts'
 import { aligned, persistentSizes, printGraph, storedConstants } from '../../engine/print.ts'
 import type { BlockPlan } from '../../engine/types.ts'
 import { type MemorySettings, mostSlots } from '../../models/memory-json.ts'
-import { describePackage } from '../../models/open.ts'
+import { describePackage, identityOfText } from '../../models/open.ts'
 import { fileNames } from '../../models/package.ts'
 import { command } from '../command.ts'
 import { withModel } from '../common.ts'
@@ -52,7 +52,7 @@ const look = async (path: string): Promise<Shown> => {
     files: fileNames(found),
     type: request.modelType,
     parameters: parametersOf(graph),
-    fingerprint: await fingerprintOf(request),
+    fingerprint: await fingerprintOf(request, identityOfText(text)),
     layoutFingerprint: layoutFingerprint(graph),
     tokenizer: tokenizer === null ? null : (source ?? 'bytes'),
     vocabSize,

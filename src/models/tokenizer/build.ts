@@ -36,7 +36,13 @@ const isBytes = (file: TokenizerFile, json: Json): boolean => {
  */
 const encoderOf = ({ model, vocab }: TokenizerFile): Parts['encode'] => {
   const nothing = { normalizer: null, pre_tokenizer: null, post_processor: null, decoder: null, added_tokens: [] }
-  const library = new Library({ ...nothing, model }, {}).model!
+  const isBpe = model.type === 'BPE'
+  const library = new Library({ ...nothing, model: isBpe ? { ...model, vocab: {} } : model }, {}).model!
+  if (isBpe) {
+    // The vocabulary as it is here: the library would copy it twice.
+    library.tokens_to_ids = vocab as Map<string, number>
+    library.unk_token_id = vocab.get(model.unk_token as string)
+  }
   const unknown = library.unk_token_id
   return (pretoken) =>
     library([pretoken]).flatMap((token: string) => {

@@ -88,9 +88,12 @@ const stepsOf = (json: unknown, seen: Seen): Step[] => {
 }
 
 /** Throws Unstreamable. */
-export const decoderOf = ({ decoder, vocab, added }: TokenizerFile): ((id: number) => Uint8Array) => {
+export const decoderOf = ({
+  decoder,
+  tokens,
+  added,
+}: Pick<TokenizerFile, 'decoder' | 'tokens' | 'added'>): ((id: number) => Uint8Array) => {
   const steps = stepsOf(decoder, { fused: false, steps: 0, growth: 1 })
-  const tokens = new Map<number, string>([...vocab].map(([token, id]) => [id, token]))
   const verbatim = new Map(added.map(({ id, content, special }) => [id, special ? NOTHING : utf8.encode(content)]))
   const known = new Map<number, Uint8Array>()
   return (id) => {

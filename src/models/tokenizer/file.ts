@@ -21,6 +21,8 @@ export interface TokenizerFile {
   readonly model: { readonly type: 'BPE' | 'Unigram'; readonly [key: string]: unknown }
   /** The model's own tokens, without added ones. */
   readonly vocab: ReadonlyMap<string, number>
+  /** The same by their ids. */
+  readonly tokens: ReadonlyMap<number, string>
   /** Tokens that encoding can give besides single characters. */
   readonly pieces: readonly string[]
   readonly fusesUnknown: boolean
@@ -31,10 +33,8 @@ export interface TokenizerFile {
   readonly cutsTexts: boolean
 }
 
-const id = z
-  .int()
-  .min(0)
-  .max(2 ** 31 - 1)
+const MOST_ID = 2 ** 31 - 1
+const id = z.int().min(0).max(MOST_ID)
 const addedToken = z.looseObject({
   id,
   content: z.string().min(1).max(MOST_ADDED),
@@ -93,8 +93,9 @@ const vocabOf = (json: unknown): Map<string, number> => {
   if (typeof json !== 'object' || json === null || Array.isArray(json))
     throw new Unstreamable('a malformed model.vocab: expected an object of tokens and their ids')
   const vocab = new Map<string, number>()
-  for (const [token, value] of Object.entries(json as Record<string, unknown>)) {
-    if (!id.safeParse(value).success)
+  // A GGUF file's is a Map.
+  for (const [token, value] of json instanceof Map ? (json as Map<string, unknown>) : Object.entries(json)) {
+    if (!Number.isInteger(value) || (value as number) < 0 || (value as number) > MOST_ID)
       throw new Unstreamable(
         `${show(token)} with the id ${JSON.stringify(value)}; expected a whole number from 0 to 2³¹ − 1`,
       )
@@ -105,28 +106,34 @@ const vocabOf = (json: unknown): Map<string, number> => {
   return vocab
 }
 
-const unique = (vocab: ReadonlyMap<string, number>): void => {
+/** The tokens by their ids, each of which may stand for one. */
+const byId = (vocab: ReadonlyMap<string, number>): Map<number, string> => {
   const owners = new Map<number, string>()
   for (const [token, value] of vocab) {
     const other = owners.get(value)
     if (other !== undefined) throw new Unstreamable(`the id ${value} twice, for ${show(other)} and ${show(token)}`)
     owners.set(value, token)
   }
+  return owners
 }
 
 /** Each merge joins two tokens to a third; all three must be known. Returns the third ones. */
 const mergedOf = (json: unknown, vocab: ReadonlyMap<string, number>): string[] => {
   if (!Array.isArray(json)) throw new Unstreamable('a malformed model.merges: expected a list')
   const asPairs = Array.isArray(json[0])
+  const check = (token: string, at: number): void => {
+    if (!vocab.has(token))
+      throw new Unstreamable(`a merge (number ${at}) that names ${show(token)}, which is not in model.vocab`)
+  }
   return json.map((item: unknown, at) => {
     const pair: unknown = asPairs ? item : typeof item === 'string' ? item.split(' ') : null
-    if (!Array.isArray(pair) || pair.length !== 2 || pair.some((part) => typeof part !== 'string' || part === ''))
+    const [left, right] = Array.isArray(pair) && pair.length === 2 ? (pair as unknown[]) : []
+    if (typeof left !== 'string' || typeof right !== 'string' || left === '' || right === '')
       throw new Unstreamable(`${JSON.stringify(item)} as merge ${at}; expected two tokens, as all the others have them`)
-    const merged = pair.join('')
-    for (const token of [...(pair as string[]), merged]) {
-      if (!vocab.has(token))
-        throw new Unstreamable(`a merge (number ${at}) that names ${show(token)}, which is not in model.vocab`)
-    }
+    const merged = left + right
+    check(left, at)
+    check(right, at)
+    check(merged, at)
     return merged
   })
 }
@@ -203,13 +210,14 @@ const beginOf = (json: unknown, idOf: (token: string) => number | undefined): nu
 const checkAdded = (
   added: readonly (Added & { readonly single_word: boolean })[],
   vocab: ReadonlyMap<string, number>,
+  tokens: ReadonlyMap<number, string>,
 ): void => {
-  const owners = new Map<number, string>([...vocab].map(([token, value]) => [value, token]))
+  const owners = new Map<number, string>()
   const contents = new Set<string>()
   for (const token of added) {
     const { content } = token
     const own = vocab.get(content)
-    const other = owners.get(token.id)
+    const other = owners.get(token.id) ?? tokens.get(token.id)
     if (contents.has(content)) throw new Unstreamable(`the added token ${show(content)} twice`)
     if (own !== undefined && own !== token.id)
       throw new Unstreamable(`two ids for ${show(content)}: ${token.id} as added token, ${own} in model.vocab`)
@@ -236,9 +244,9 @@ export const readTokenizerFile = (json: unknown): TokenizerFile => {
   if (model.type !== 'BPE' && model.type !== 'Unigram')
     throw new Unstreamable(`a model of type ${model.type}; BPE and Unigram are supported`)
   const found = model.type === 'BPE' ? readBpe(source) : readUnigram(source)
-  unique(found.vocab)
+  const tokens = byId(found.vocab)
   const added = added_tokens.map((token) => ({ ...token, normalized: token.normalized ?? !token.special }))
-  checkAdded(added, found.vocab)
+  checkAdded(added, found.vocab, tokens)
   const idOf = (token: string) => added.find(({ content }) => content === token)?.id ?? found.vocab.get(token)
   const begin = beginOf(rest.post_processor, idOf)
   if (begin.length > MOST_BEGIN)
@@ -251,6 +259,7 @@ export const readTokenizerFile = (json: unknown): TokenizerFile => {
     decoder: rest.decoder,
     model: source as TokenizerFile['model'],
     ...found,
+    tokens,
     added,
     begin,
     cutsTexts: Boolean(rest.truncation) || Boolean(rest.padding),

@@ -5,8 +5,8 @@
  *   node bench/exactness.ts --model bench/peers/models/llama-0.1b-f16.gguf [--rounds 15] [--threads 2]
  *
  * Both sides compute one model of f16 or f32 with the same engine: only the table of kernels differs. Before anything is timed their logits
- * must agree as far as rounding explains. The ratio is the exact side's time over the free side's in the same round; medians, with the least and the
- * greatest round. It builds a program for itself (tools/exactness.mjs), which is no part of the package.
+ * must agree as far as rounding explains. The ratio is the exact side's time over the free side's in the same round, and the same of the CPU time of all
+ * threads, which counts on a machine with other work; medians, with the least and the greatest round. It builds a program for itself (tools/exactness.mjs), which is no part of the package.
  */
 import { execFileSync } from 'node:child_process'
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
@@ -28,10 +28,11 @@ const MOST_APART = 1e-3
 
 interface Line {
   readonly name: string
-  /** Seconds, round by round. */
-  readonly exact: readonly number[]
-  readonly free: readonly number[]
+  /** Seconds and seconds of CPU, round by round. */
+  readonly exact: readonly Seconds[]
+  readonly free: readonly Seconds[]
 }
+type Seconds = readonly [wall: number, cpu: number]
 
 const { request } = await describePackage(values.model, {}, console.error)
 const [weights, more] = request.paths
@@ -52,12 +53,15 @@ try {
   const { isa, rms } = first as { readonly isa: string; readonly rms: number }
   if (!(rms < MOST_APART)) throw new Error(`The logits of the two sides are ${rms} of their deviation apart.`)
   console.log(`${isa}, ${values.threads} threads, ${values.rounds} rounds; logits ${rms} of their deviation apart`)
+  console.log(`${''.padEnd(58)}${'exact, µs'.padStart(11)}${'free, µs'.padStart(11)}  time${' '.repeat(23)}CPU`)
   for (const { name, exact, free } of lines as Line[]) {
-    const ratios = exact.map((seconds, round) => seconds / free[round]!)
-    console.log(
-      `${name.padEnd(58)} ${(median(exact) * 1e6).toFixed(1).padStart(10)} µs exact ${(median(free) * 1e6).toFixed(1).padStart(10)} µs free  ` +
-        `${median(ratios).toFixed(3)} (${Math.min(...ratios).toFixed(3)} to ${Math.max(...ratios).toFixed(3)})`,
-    )
+    const micros = (side: readonly Seconds[]): string =>
+      (median(side.map(([wall]) => wall)) * 1e6).toFixed(1).padStart(11)
+    const ratio = (which: 0 | 1): string => {
+      const all = exact.map((seconds, round) => seconds[which] / free[round]![which])
+      return `${median(all).toFixed(3)} (${Math.min(...all).toFixed(3)} to ${Math.max(...all).toFixed(3)})`.padEnd(27)
+    }
+    console.log(`${name.padEnd(58)}${micros(exact)}${micros(free)}  ${ratio(0)}${ratio(1)}`.trimEnd())
   }
 } finally {
   rmSync(folder, { recursive: true, force: true })

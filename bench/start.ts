@@ -89,7 +89,8 @@ const start = async (args: readonly string[], env: NodeJS.ProcessEnv): Promise<S
   })
   const [code] = (await once(child, 'close')) as [number]
   const [user, system] = said.trim().split('\n').at(-1)!.split(' ').map(Number)
-  if (code !== 0 || text.trim() === '' || user === undefined || system === undefined) throw new Error(`${args[0]}: ${said}`)
+  if (code !== 0 || text.trim() === '' || user === undefined || system === undefined)
+    throw new Error(`${args[0]}: ${said}`)
   return { wall, cpu: (user + system) * 1000, text: text.trim() }
 }
 
@@ -98,7 +99,20 @@ const packedFolder = join(cache, 'packed')
 const main = compiled()
 const generate = (model: string, env: NodeJS.ProcessEnv = {}): Promise<Start> =>
   start(
-    [main, 'generate', '--model', model, '--prompt', PROMPT, '--max-tokens', '1', '--temperature', '0', '--threads', values.threads],
+    [
+      main,
+      'generate',
+      '--model',
+      model,
+      '--prompt',
+      PROMPT,
+      '--max-tokens',
+      '1',
+      '--temperature',
+      '0',
+      '--threads',
+      values.threads,
+    ],
     { CONTINUO_CACHE: cache, ...env },
   )
 const sides = {

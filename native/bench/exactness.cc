@@ -3,8 +3,9 @@
 //
 //   continuo_exactness GRAPH.json WEIGHTS THREADS ROUNDS
 //
-// Prints a line of JSON for each measure: { "name", "exact": [s, …], "free": [s, …] }, round by round; first one with
-// { "rms" }: how far the logits of the free side are from the exact ones, over the deviation of these.
+// Prints a line of JSON for each measure: { "name", "exact": [[s, CPU s], …], "free": … }, round by round; first one
+// with { "rms" }: how far the logits of the free side are from the exact ones, over the deviation of these. CPU is the
+// time of all threads of the process, which a machine with other work does not stretch.
 #include <chrono>
 #include <cmath>
 #include <cstdio>
@@ -13,6 +14,7 @@
 #include <functional>
 #include <future>
 #include <sstream>
+#include <time.h>
 
 #include "backends/cpu/device.h"
 #include "bench/free_order.h"
@@ -29,10 +31,22 @@ constexpr size_t prompt_tokens = 512, decoded = 48, sessions = 16, together_toke
   std::exit(1);
 }
 
-double timed(const std::function<void()>& work) {
+struct Seconds {
+  double wall, cpu;
+  Seconds over(double count) const { return {wall / count, cpu / count}; }
+};
+
+double cpu_seconds() {
+  timespec now{};
+  ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
+}
+
+Seconds timed(const std::function<void()>& work) {
+  const double cpu = cpu_seconds();
   const auto begun = std::chrono::steady_clock::now();
   work();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
+  return {std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count(), cpu_seconds() - cpu};
 }
 
 std::vector<int32_t> tokens_of(size_t count, size_t seed, size_t vocabulary) {
@@ -113,7 +127,7 @@ struct LoneHead {
 
 struct Measure {
   const char* name;
-  std::function<double(Side&)> seconds;
+  std::function<Seconds(Side&)> seconds;
 };
 
 double rms_of_difference(Side& exact, Side& free) {
@@ -158,13 +172,13 @@ int main(int count, char** arguments) {
          const std::shared_ptr<Context> context = side.context();
          const auto tokens = tokens_of(16, 2, side.vocabulary());
          side.process({&context, 1}, {&tokens, 1}, 0);
-         return timed([&] { side.process({&context, 1}, {}, decoded); }) / decoded;
+         return timed([&] { side.process({&context, 1}, {}, decoded); }).over(decoded);
        }},
       {"prefill of 512",
        [](Side& side) {
          const std::shared_ptr<Context> context = side.context();
          const auto tokens = tokens_of(prompt_tokens, 3, side.vocabulary());
-         return timed([&] { side.process({&context, 1}, {&tokens, 1}, 0); }) / prompt_tokens;
+         return timed([&] { side.process({&context, 1}, {&tokens, 1}, 0); }).over(prompt_tokens);
        }},
       {"decode, 16 sessions",
        [](Side& side) {
@@ -175,12 +189,12 @@ int main(int count, char** arguments) {
            tokens.push_back(tokens_of(8, s, side.vocabulary()));
          }
          side.process(contexts, tokens, 0);
-         return timed([&] { side.process(contexts, {}, together_tokens); }) / (sessions * together_tokens);
+         return timed([&] { side.process(contexts, {}, together_tokens); }).over(sessions * together_tokens);
        }},
       {"attention of 512 queries to 4,096 positions before them",
        [&queries](Side& side) {
-         const AttendRows run{queries.part(4097, 4096 + 512), queries.y.data(), 512, LoneHead::channels, LoneHead::channels,
-                              0.125f};
+         const AttendRows run{
+             queries.part(4097, 4096 + 512), queries.y.data(), 512, LoneHead::channels, LoneHead::channels, 0.125f};
          return timed([&] { side.kernels().attend_rows(run); });
        }},
       {"attention of 1 query to 8,192 positions",
@@ -191,13 +205,13 @@ int main(int count, char** arguments) {
          });
        }},
   };
-  std::vector<double> found[std::size(measures)][2];
+  std::vector<Seconds> found[std::size(measures)][2];
   for (int round = 0; round <= rounds; ++round) {
     for (size_t m = 0; m < std::size(measures); ++m) {
       // Who is first changes with the round; the first round warms up.
       for (size_t turn = 0; turn < 2; ++turn) {
         const size_t which = (turn + static_cast<size_t>(round)) % 2;
-        const double seconds = measures[m].seconds(which == 0 ? exact : free);
+        const Seconds seconds = measures[m].seconds(which == 0 ? exact : free);
         if (round > 0) found[m][which].push_back(seconds);
       }
     }
@@ -206,7 +220,8 @@ int main(int count, char** arguments) {
     std::printf("{\"name\":\"%s\"", measures[m].name);
     for (size_t which = 0; which < 2; ++which) {
       std::printf(",\"%s\":[", which == 0 ? "exact" : "free");
-      for (size_t i = 0; i < found[m][which].size(); ++i) std::printf("%s%.6g", i == 0 ? "" : ",", found[m][which][i]);
+      for (size_t i = 0; i < found[m][which].size(); ++i)
+        std::printf("%s[%.6g,%.6g]", i == 0 ? "" : ",", found[m][which][i].wall, found[m][which][i].cpu);
       std::printf("]");
     }
     std::printf("}\n");

@@ -79,8 +79,7 @@ void quick_rmsnorm(const float* x, const float* weight, float* y, size_t rows, s
   for (size_t r = 0; r < rows; ++r) {
     for (size_t g = 0; g < groups; ++g) {
       const size_t at = r * width_of_row + g * channels;
-      const float factor =
-          1.0f / sqrt(quick_dot(x + at, x + at, channels) / static_cast<float>(channels) + eps);
+      const float factor = 1.0f / sqrt(quick_dot(x + at, x + at, channels) / static_cast<float>(channels) + eps);
       for (size_t i = 0; i < channels; ++i) y[at + i] = x[at + i] * factor * weight[g * channels + i];
     }
   }
@@ -120,8 +119,8 @@ CONTINUO_INLINE void whole_tile(const Stored* w, size_t inputs, const float* x, 
 
 constexpr size_t free_terms = 512;
 
-template <class Stored> void many_rows_free(const PackedMatrix& m, const float* x, float* y, size_t rows,
-                                            size_t tile_begin, size_t tile_end) {
+template <class Stored>
+void many_rows_free(const PackedMatrix& m, const float* x, float* y, size_t rows, size_t tile_begin, size_t tile_end) {
   constexpr size_t lines = (tile_lanes * sizeof(Stored) + 127) / 128;
   const auto chunk = [&](size_t tile, size_t block) {
     return static_cast<const Stored*>(m.data) + (tile * m.inputs + block) * tile_lanes;

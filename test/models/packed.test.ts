@@ -186,7 +186,7 @@ describe('packed weights', () => {
   })
 
   it('of a file that changed a moment ago are not kept unasked, and refused where they are asked for', async () => {
-    age(folder.weights, 0)
+    age(folder.weights, -3600)
     try {
       const { packed } = await read(folder.path, {}, async (loaded) => {
         await loaded.keepPacked()
@@ -236,7 +236,9 @@ describe('packed weights', () => {
     })
   })
 
-  it('are whole or absent, whoever is killed while writing them, and however many write them', async () => {
+  it('are whole or absent, whoever is killed while writing them, and however many write them', {
+    tags: ['slow'],
+  }, async () => {
     const child = join(import.meta.dirname, 'packed-child.ts')
     const target = join(cache, 'target.packed')
     const start = () => spawn(process.execPath, [child, folder.path, target], { stdio: ['ignore', 'pipe', 'inherit'] })

@@ -264,7 +264,7 @@ export const quantizePackage = async (request: QuantizeRequest): Promise<Quantiz
           const found = await learn(run)
           try {
             for (const matrix of run) {
-              next(matrix.tensor.name, 0)
+              signal?.throwIfAborted()
               const moments = found?.moments(matrix.tensor.name) ?? null
               const round = await rounderOf(target, group, matrix.K, rounding, moments)
               await quantizeMatrix(pass, matrix, target, group, round, sums)

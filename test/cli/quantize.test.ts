@@ -36,6 +36,8 @@ describe('continuo quantize', () => {
       out,
       format: 'q8',
       groupSize: 32,
+      rounding: 'nearest',
+      calibrationTokens: 0,
       tensors: 37,
       weights,
       copied: before.tensors.size - 37,
@@ -68,6 +70,10 @@ describe('continuo quantize', () => {
     [['quantize', MODEL], 'continuo quantize needs --to q8|i4|ternary'],
     [['quantize', MODEL, '--to', 'q4'], '--to is one of q8, i4, ternary; "q4" is none of them.'],
     [['quantize', MODEL, '--to', 'q8', '--group', '48'], '--group is one of 32, 64; "48" is none of them.'],
+    [
+      ['quantize', MODEL, '--to', 'i4', '--rounding', 'up'],
+      '--rounding is one of nearest, search, importance, compensated; "up" is none of them.',
+    ],
   ])('ends with 2 and a sentence for %j', async (argv, part) => {
     const { code, out, err } = await continuo(argv)
     expect({ code, out }).toEqual({ code: 2, out: '' })

@@ -44,6 +44,29 @@ describe('a package that cannot be quantised', () => {
     expect(await refusal(config({ hidden_size: 5 }))).toContain('config.json says hidden_size is 5')
   })
 
+  it('is to be rounded in a way that its format does not have, or with no text where one is needed, or with one too much', async () => {
+    const text = join(temporaryFolder(), 'text')
+    writeFileSync(text, '[1,2,3]')
+    expect(await refusal(write(), { rounding: 'search' })).toContain('for q8, which has "nearest" alone')
+    expect(await refusal(write(), { to: 'i4', rounding: 'compensated' })).toContain('there is no text to read')
+    expect(await refusal(write(), { to: 'i4', rounding: 'search', calibrate: text })).toContain('reads none')
+    expect(await refusal(write(), { calibrate: text })).toContain('the only one of q8, reads none')
+  })
+
+  it('is to be calibrated with what is no text of its', async () => {
+    const refuse = (content: string): Promise<string> => {
+      const path = join(temporaryFolder(), 'text')
+      writeFileSync(path, content)
+      return refusal(write(), { to: 'i4', calibrate: path })
+    }
+    expect(await refusal(write(), { to: 'i4', calibrate: '/nowhere/text' })).toContain(
+      'cannot be read to calibrate with',
+    )
+    expect(await refuse('words')).toContain('is text, but this model has no tokenizer')
+    expect(await refuse('[1,2,3]')).toContain('has 3 tokens, expected at least 256')
+    expect(await refuse('[1,2,50]')).toContain('Token ids go from 0 to 49')
+  })
+
   it('has a damaged file', async () => {
     expect(await refusal(writePackage(CONFIG, rawSafetensors('{"a":')))).toContain('broken header')
   })

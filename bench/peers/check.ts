@@ -32,7 +32,7 @@ const tolerances: Readonly<Record<Format, number>> = {
  * What one layer rounds goes through all later ones, so differences grow with the depth, in proportion at most. Measured, from 12 layers to 24 or 26:
  * Llama in q4k 1.4 times; Qwen3.5 1.5 times in q8 and in q4k.
  */
-const toleranceOf = (format: Format, layers: number): number => tolerances[format] * Math.max(1, layers / 12)
+export const toleranceOf = (format: Format, layers: number): number => tolerances[format] * Math.max(1, layers / 12)
 
 const meanOf = (values: Float32Array): number => values.reduce((sum, value) => sum + value, 0) / values.length
 
@@ -42,7 +42,7 @@ const deviationOf = (values: Float32Array): number => {
 }
 
 /** Root mean square of a − b over the deviation of a. */
-const distance = (a: Float32Array, b: Float32Array): number =>
+export const distance = (a: Float32Array, b: Float32Array): number =>
   Math.sqrt(a.reduce((sum, value, i) => sum + (value - b[i]!) ** 2, 0) / a.length) / deviationOf(a)
 
 const greatestDifference = (a: Float32Array, b: Float32Array): number =>

@@ -38,6 +38,9 @@ export interface Context {
   removeTokenCellsFromSequence(sequence: number, from: number, to: number): boolean
   /** Adds `by` to positions from ≤ p < to; their keys are turned with the next batch. */
   shiftSequenceTokenCells(sequence: number, from: number, to: number, by: number): void
+  saveSequenceStateToFile(path: string, sequence: number, tokens: Uint32Array): Promise<number>
+  /** Resolves with the tokens that were saved, at most `most`. */
+  loadSequenceStateFromFile(path: string, sequence: number, most: number): Promise<Uint32Array>
 }
 
 export interface Binding {

@@ -11,6 +11,11 @@ const POSITIONS_OF_MANY = 128
 export interface LlamaSide extends Side {
   /** Appends to the single session; the logits behind the last of `ids` are computed and not fetched. */
   append(ids: Uint32Array): Promise<unknown>
+  /** Seconds for single tokens, logits after each, behind what the single session has read. */
+  step(ids: Uint32Array): Promise<number>
+  /** Writes the single session to a file, and goes on from one. */
+  save(path: string): Promise<void>
+  load(path: string): Promise<void>
   /** Seconds of a call that llama.cpp refuses at once: the cost of the binding in every step. */
   emptyCall(): Promise<number>
 }
@@ -19,19 +24,23 @@ export interface LlamaOptions {
   readonly threads: number
   readonly sessions: number
   readonly flashAttention: boolean
+  /** Of the single session. */
+  readonly positions?: number
+  /** Tokens of a pass over the weights. */
+  readonly batch?: number
 }
 
 export const openLlama = async (
   { binding }: Llama,
   path: string,
-  { threads, sessions, flashAttention }: LlamaOptions,
+  { threads, sessions, flashAttention, positions: most = POSITIONS, batch = BATCH }: LlamaOptions,
 ): Promise<LlamaSide> => {
   const model: Model = new binding.AddonModel(path, { gpuLayers: 0, useMmap: true })
   if (!(await model.init())) throw new Error(`llama.cpp does not load ${path}; its own message stands above.`)
   const contextFor = async (sequences: number, positions: number): Promise<Context> => {
     const context = new binding.AddonContext(model, {
       contextSize: positions * sequences,
-      batchSize: BATCH,
+      batchSize: batch,
       sequences,
       flashAttention,
       threads,
@@ -40,7 +49,7 @@ export const openLlama = async (
       throw new Error(`llama.cpp makes no context for ${path}; its own message stands above.`)
     return context
   }
-  const one = await contextFor(1, POSITIONS)
+  const one = await contextFor(1, most)
   const many = await contextFor(sessions, POSITIONS_OF_MANY)
   const sampler = new binding.AddonSampler(model)
   sampler.applyConfig({})
@@ -59,10 +68,10 @@ export const openLlama = async (
   /** Appends to the single session. Returns the index in the batch of the last logits. */
   const append = async (ids: Uint32Array): Promise<number> => {
     let output = 0
-    for (let from = 0; from < ids.length; from += BATCH) {
-      const part = ids.subarray(from, from + BATCH)
+    for (let from = 0; from < ids.length; from += batch) {
+      const part = ids.subarray(from, from + batch)
       one.initBatch(part.length)
-      const last = from + BATCH >= ids.length
+      const last = from + batch >= ids.length
       output = one.addToBatch(0, position, part, last ? Uint32Array.of(part.length - 1) : none)[0] ?? 0
       await one.decodeBatch()
       position += part.length
@@ -72,6 +81,16 @@ export const openLlama = async (
   const fresh = async (): Promise<void> => {
     one.disposeSequence(0)
     position = 0
+  }
+  const step = async (ids: Uint32Array): Promise<number> => {
+    const started = performance.now()
+    for (let i = 0; i < ids.length; i += 1) {
+      one.initBatch(1)
+      one.addToBatch(0, position, ids.subarray(i, i + 1), first)
+      await one.decodeBatch()
+      position += 1
+    }
+    return (performance.now() - started) / 1000
   }
   /** Feeds one token of each session in one batch. Returns the indices in the batch of their logits. */
   const together = async (ids: Uint32Array): Promise<readonly number[]> => {
@@ -86,6 +105,14 @@ export const openLlama = async (
     name: 'llama.cpp',
     fresh,
     append,
+    step,
+    async save(path) {
+      await one.saveSequenceStateToFile(path, 0, new Uint32Array(position))
+    },
+    async load(path) {
+      await fresh()
+      position = (await one.loadSequenceStateFromFile(path, 0, most)).length
+    },
     async feed(ids) {
       return logitsAt(one, await append(Uint32Array.from(ids)))
     },
@@ -99,16 +126,7 @@ export const openLlama = async (
     async decode(prompt, steps) {
       await fresh()
       await append(Uint32Array.from(prompt))
-      const token = new Uint32Array(1)
-      const started = performance.now()
-      for (let step = 0; step < steps; step += 1) {
-        token[0] = prompt[step % prompt.length]!
-        one.initBatch(1)
-        one.addToBatch(0, position, token, first)
-        await one.decodeBatch()
-        position += 1
-      }
-      return (performance.now() - started) / 1000
+      return step(Uint32Array.from({ length: steps }, (_, i) => prompt[i % prompt.length]!))
     },
     async decodeMany(prompts, steps) {
       manyPosition = 0

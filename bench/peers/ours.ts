@@ -3,8 +3,8 @@ import type { Context, ExpertOptions, Model, Sampling } from '../../src/engine/t
 import { openModel } from '../../src/models/open.ts'
 import type { Side } from './side.ts'
 
-const greedy: Sampling = { temperature: 0, topK: 0, topP: 1, seed: 0n }
-const none = new Int32Array(0)
+export const greedy: Sampling = { temperature: 0, topK: 0, topP: 1, seed: 0n }
+export const none = new Int32Array(0)
 
 const sideOf = (model: Model, sessions: number): Side => {
   const one = model.createContext()

@@ -15,17 +15,17 @@ export const median = (values: readonly number[]): number => {
   return sorted.length % 2 === 1 ? sorted[middle]! : (sorted[middle - 1]! + sorted[middle]!) / 2
 }
 
-const spread = (values: readonly number[], shown: (value: number) => string): string =>
+export const spread = (values: readonly number[], shown: (value: number) => string): string =>
   `${shown(median(values))} (${shown(Math.min(...values))} to ${shown(Math.max(...values))})`
 
-const whole = (value: number): string => (value < 100 ? value.toFixed(1) : value.toFixed(0))
-const ratio = (value: number): string => value.toFixed(2)
+export const whole = (value: number): string => (value < 100 ? value.toFixed(1) : value.toFixed(0))
+export const shownRatio = (value: number): string => value.toFixed(2)
 
 export const printRow = (title: string, rounds: readonly Round[]): void => {
   const side = (name: string, speeds: readonly number[]): void => {
     const parts = rounds.flatMap(({ bound }, i) => (bound ? [speeds[i]! / bound.tokensPerSecond] : []))
     const of = rounds[0]?.bound?.of
-    const part = of === undefined ? '' : `, ${ratio(median(parts))} of ${of}`
+    const part = of === undefined ? '' : `, ${shownRatio(median(parts))} of ${of}`
     console.log(`  ${name.padEnd(10)} ${spread(speeds, whole)} tokens/s${part}`)
   }
   console.log(title)
@@ -39,7 +39,7 @@ export const printRow = (title: string, rounds: readonly Round[]): void => {
     console.log(
       `  ratio      ${spread(
         rounds.map(({ theirs }, i) => ours[i]! / theirs),
-        ratio,
+        shownRatio,
       )}`,
     )
   }

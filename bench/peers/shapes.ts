@@ -115,7 +115,7 @@ export const decoder = (architecture: string, sizes: DecoderSizes, headNorms = f
 
 const TAPS = 4
 /** Every fourth layer has attention. */
-const INTERVAL = 4
+export const ATTENTION_INTERVAL = 4
 
 const delta = (l: number, { channels, deltaKeyHeads, deltaHeads, deltaWidth }: HybridSizes): readonly TensorSpec[] => {
   const values = deltaHeads * deltaWidth
@@ -140,7 +140,7 @@ export const qwen35 = (sizes: HybridSizes): Shape => ({
     ...ends(sizes.vocabulary, sizes.channels),
     ...layersOf(sizes.layers, (l) => [
       norm(`blk.${l}.attn_norm`, sizes.channels),
-      ...((l + 1) % INTERVAL === 0 ? attention(l, sizes, { headNorms: true, gated: true }) : delta(l, sizes)),
+      ...((l + 1) % ATTENTION_INTERVAL === 0 ? attention(l, sizes, { headNorms: true, gated: true }) : delta(l, sizes)),
       norm(`blk.${l}.post_attention_norm`, sizes.channels),
       ...feed(l, sizes),
     ]),
@@ -157,7 +157,7 @@ export const qwen35 = (sizes: HybridSizes): Shape => ({
         0,
       ],
     },
-    full_attention_interval: { u32: INTERVAL },
+    full_attention_interval: { u32: ATTENTION_INTERVAL },
     feed_forward_length: { u32: sizes.inner },
     'ssm.conv_kernel': { u32: TAPS },
     'ssm.state_size': { u32: sizes.deltaWidth },

@@ -126,13 +126,19 @@ struct AttendRun {
   float scale;
 };
 
-// Attention of one head of consecutive tokens along one row of keys and values: the first query sees positions [first,
-// last) of the part, and each query one position more than the query before it. Their positions lie in different slots.
+// So many queries of a head of keys, or fewer, are faster with all heads of keys in one job, which is bound by memory.
+constexpr size_t few_queries = 8;
+
+// Attention of consecutive tokens along one row of keys and values: a query of the first token sees positions [first,
+// last) of the part, and each token's one position more than the token's before it. The positions lie in different
+// slots. A head of keys and values lies `channels` behind the one before; its queries and their y too, side by side.
 struct AttendRows {
-  AttendPart part;  // q and y are the first query's
+  AttendPart part;  // q and y are the first head's of the first token
   float* y;
-  size_t rows;
-  size_t stride;  // floats from one query to the next, and from one y to the next
+  size_t rows;       // tokens
+  size_t key_heads;  // heads of keys and values
+  size_t heads;      // queries of a token that share one of those
+  size_t stride;     // floats from one token's queries to the next, and from one y to the next
   size_t channels;
   float scale;
 };

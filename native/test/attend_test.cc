@@ -87,6 +87,33 @@ Ruled ruled(const Query& query) {
 
 std::vector<float> rule(const Query& query) { return ruled(query).y; }
 
+// Queries of tokens [rows][stride], those of each of `key_heads` heads of keys behind those of the head before; the
+// last token sees the whole part. Each by itself, one behind the other.
+std::vector<float> rule(const Query& query, const std::vector<float>& queries, size_t rows, size_t key_heads,
+                        size_t heads, size_t stride) {
+  const size_t channels = query.channels;
+  const auto& part = query.parts[0];
+  std::vector<float> out;
+  Query one = query;
+  std::vector<std::vector<float>> keys, values;
+  for (size_t head = 0; head < key_heads; ++head) {
+    const auto from = static_cast<ptrdiff_t>(head * channels);
+    keys.emplace_back(part.keys.begin() + from, part.keys.end());
+    values.emplace_back(part.values.begin() + from, part.values.end());
+  }
+  for (size_t row = 0; row < rows; ++row) {
+    for (size_t head = 0; head < key_heads * heads; ++head) {
+      const auto* q = &queries[row * stride + head * channels];
+      one.parts[0].q.assign(q, q + channels);
+      one.parts[0].last = part.last - rows + 1 + row;
+      if (head % heads == 0) one.parts[0].keys = keys[head / heads], one.parts[0].values = values[head / heads];
+      const auto y = rule(one);
+      out.insert(out.end(), y.begin(), y.end());
+    }
+  }
+  return out;
+}
+
 std::vector<float> run(Random& random, const Kernels* table, const Query& query) {
   std::vector<Slice> held;
   AttendRun job{{}, query.parts.size(), nullptr, query.channels, query.scale};
@@ -152,44 +179,45 @@ TEST("attend_shares: every table gives the weights that attend sums with, and 0 
 }
 
 TEST(
-    "attend: consecutive queries at once have the bits of each by itself, for any number of them, place in a ring and "
-    "kind of number") {
+    "attend: consecutive queries of several heads have, at once, the bits of each by itself, for any number of them, "
+    "heads that share keys, "
+    "place in a ring and kind of number") {
   Random random(93);
+  // Around the numbers of queries that go together, which heads and rows make up.
+  constexpr struct {
+    size_t rows, key_heads, heads;
+  } counts[] = {{1, 1, 1}, {2, 1, 1}, {7, 2, 1}, {31, 1, 1}, {70, 1, 1}, {129, 1, 1}, {1, 2, 3}, {1, 12, 1},
+                {1, 3, 8}, {1, 9, 8}, {1, 1, 9}, {3, 3, 2},  {3, 2, 4},  {33, 1, 4},  {2, 1, 65}};
   for (const size_t channels : {1, 5, 16, 33, 64, 67, 256, 272}) {
-    for (const size_t rows : {1, 2, 3, 7, 31, 32, 33, 70}) {
+    for (const auto [rows, key_heads, heads] : counts) {
+      // The written rule takes its time.
+      if (channels > 67 && rows * key_heads * heads > 40) continue;
       const bool wild = random.below(3) == 0;
       Query query = some_query(random, channels, 1, wild);
       auto& part = query.parts[0];
-      const size_t stride = channels + random.below(9);
+      const size_t every = key_heads * heads * channels, stride = every + random.below(9);
+      part.stride = key_heads * channels + random.below(9);
       // The last query sees the whole part: the first one may see one position, or begin anywhere in a block.
       part.slots += rows, part.last += random.below(2) * (rows - 1);
       if (part.last - part.first < rows) part.last = part.first + rows;
       const auto values = [&](size_t count) { return wild ? every_kind(random, count) : random.floats(count, -2, 2); };
       part.keys = values(part.slots * part.stride), part.values = values(part.slots * part.stride);
       const auto queries = values(rows * stride);
-      std::vector<float> want;
-      Query one = query;
-      for (size_t row = 0; row < rows; ++row) {
-        one.parts[0].q.assign(queries.begin() + static_cast<ptrdiff_t>(row * stride),
-                              queries.begin() + static_cast<ptrdiff_t>(row * stride + channels));
-        one.parts[0].last = part.last - rows + 1 + row;
-        const auto y = rule(one);
-        want.insert(want.end(), y.begin(), y.end());
-      }
+      const auto want = rule(query, queries, rows, key_heads, heads, stride);
       for (const auto* table : tables()) {
         Slice q(queries, random.below(17)), keys(part.keys, random.below(17)), v(part.values, random.below(17));
         Slice y(std::vector<float>(rows * stride, NAN), random.below(17));
         const AttendPart first{q.data(),   keys.data(),          v.data(),  part.stride,
                                part.first, part.last - rows + 1, part.slots};
-        table->attend_rows({first, y.data(), rows, stride, channels, query.scale});
+        table->attend_rows({first, y.data(), rows, key_heads, heads, stride, channels, query.scale});
         CHECK(y.fences_stand());
         // Between the rows nothing is written.
         std::vector<float> got;
-        for (size_t row = 0; row + 1 < rows; ++row) {
-          for (size_t i = channels; i < stride; ++i) CHECK(std::isnan(y.data()[row * stride + i]));
+        for (size_t row = 0; row < rows; ++row) {
+          const float* of = y.data() + row * stride;
+          for (size_t i = every; i < stride; ++i) CHECK(std::isnan(of[i]));
+          got.insert(got.end(), of, of + every);
         }
-        for (size_t row = 0; row < rows; ++row)
-          got.insert(got.end(), y.data() + row * stride, y.data() + row * stride + channels);
         CHECK(same(got, want));
       }
     }
@@ -201,8 +229,10 @@ TEST("attend: narrow keys and values give the bits of their widened ones, in slo
   for (const Type type : {Type::f32, Type::f16, Type::bf16}) {
     for (const size_t channels : {1, 5, 16, 33, 64, 100, 256}) {
       for (const size_t rows : {1, 2, 7, 40}) {
+        const size_t key_heads = 1 + random.below(2), heads = 1 + random.below(3);
         Query query = some_query(random, channels, 1, false);
         auto& part = query.parts[0];
+        part.stride = key_heads * channels + random.below(9);
         const bool blocks = random.below(3) > 0, ring = blocks && random.below(2) == 0;
         if (ring) {
           part.slots = 256 * (1 + random.below(3)), part.first = random.below(5000);
@@ -237,17 +267,9 @@ TEST("attend: narrow keys and values give the bits of their widened ones, in slo
             lists[which].push_back({block.data(), 256});
           }
         }
-        const size_t stride = channels + random.below(9);
+        const size_t every = key_heads * heads * channels, stride = every + random.below(9);
         const auto queries = random.floats(rows * stride, -2, 2);
-        std::vector<float> want;
-        Query one = query;
-        for (size_t row = 0; row < rows; ++row) {
-          const auto* q = &queries[row * stride];
-          one.parts[0].q.assign(q, q + channels);
-          one.parts[0].last = part.last - rows + 1 + row;
-          const auto y = rule(one);
-          want.insert(want.end(), y.begin(), y.end());
-        }
+        const auto want = rule(query, queries, rows, key_heads, heads, stride);
         for (const auto* table : tables()) {
           std::vector<float> y(rows * stride, NAN), got;
           AttendPart first{queries.data(),
@@ -263,16 +285,31 @@ TEST("attend: narrow keys and values give the bits of their widened ones, in slo
             first.value_blocks = {lists[1].data(), lists[1].size(), 1, 0};
           }
           first.dtype = stored_as(type);
-          if (rows == 1)
+          if (rows == 1 && key_heads * heads == 1)
             table->attend({{first}, 1, y.data(), channels, query.scale});
           else
-            table->attend_rows({first, y.data(), rows, stride, channels, query.scale});
+            table->attend_rows({first, y.data(), rows, key_heads, heads, stride, channels, query.scale});
           for (size_t row = 0; row < rows; ++row)
-            got.insert(got.end(), y.data() + row * stride, y.data() + row * stride + channels);
+            got.insert(got.end(), y.data() + row * stride, y.data() + row * stride + every);
           CHECK(same(got, want));
         }
       }
     }
+  }
+}
+
+TEST("attend: weights far below the highest have the bits of exp, down to 0, in whole blocks and in parts of them") {
+  Random random(95);
+  Query query{16, 1, {{16, 250, 1030, 800, std::vector<float>(16, 0.0f), {}, {}}}};
+  auto& part = query.parts[0];
+  part.q[0] = 1;
+  part.keys = random.floats(part.slots * 16, -1, 1), part.values = random.floats(part.slots * 16, -2, 2);
+  // From gradual underflow to below it, and ±∞ beside NaN where nothing is left to weigh.
+  for (size_t p = 0; p < part.slots; ++p) part.keys[p * 16] = -random.uniform(0, p % 3 ? 112 : 2);
+  for (const float odd : {0.0f, -INFINITY, NAN, INFINITY}) {
+    part.keys[(part.first + 300) % part.slots * 16] = odd;
+    const auto want = rule(query);
+    for (const auto* table : tables()) CHECK(same(run(random, table, query), want));
   }
 }
 

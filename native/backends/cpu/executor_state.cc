@@ -9,8 +9,11 @@ namespace {
 
 // Channels of one head that a task takes through a recurrence.
 constexpr size_t recurrent_lanes = 64;
-// Queries of one head that a task takes.
-constexpr size_t query_rows = 32;
+// Queries that a task of attention takes at most, which all read a head's keys and values once; and tasks that there
+// are for each thread, if rows can be parted.
+constexpr size_t task_queries = 128, thread_tasks = 2;
+
+constexpr size_t parts_of(size_t all, size_t part) { return (all + part - 1) / part; }
 
 bool same(const BlockList& a, const BlockList& b) { return a.blocks == b.blocks && a.member == b.member; }
 
@@ -134,11 +137,15 @@ void CpuExecutor::attend(Space& space, const Instruction& instruction, std::span
   const size_t channels = width / node.groups;
   const size_t stride = width / node.shared;
   const Dtype dtype = stored_as(model_->graph.declarations[instruction.places[0].table].type);
+  const size_t heads = node.groups / node.shared;
+  const size_t least_blocks = parts_of(pool_.threads() * thread_tasks, heads * std::max<size_t>(runs.size(), 1));
   // Consecutive rows that look along the same keys and values, each one position further than the row before it.
   std::vector<AttendRows> blocks;
   size_t positions = 0;
   for (const auto& run : runs) {
     bool open = false;
+    const size_t block_rows =
+        parts_of(run.rows, std::max(parts_of(run.rows * node.shared, task_queries), least_blocks));
     for (size_t i = 0; i < run.rows; ++i) {
       const size_t at = (run.row + i) * width;
       float* y = floats(space, instruction.out) + at;
@@ -159,30 +166,34 @@ void CpuExecutor::attend(Space& space, const Instruction& instruction, std::span
                             seen->value_blocks,
                             dtype};
       positions += part.last - part.first;
-      if (open && blocks.back().rows < query_rows && follows(part, blocks.back())) {
+      if (open && blocks.back().rows < block_rows && follows(part, blocks.back())) {
         ++blocks.back().rows;
         continue;
       }
-      blocks.push_back({part, y, 1, width, channels, node.scale});
+      blocks.push_back({part, y, 1, heads, node.shared, width, channels, node.scale});
       open = true;
     }
   }
-  const auto work = [&](size_t task) {
-    AttendRows job = blocks[task / node.groups];
-    const size_t head = task % node.groups, shared = head / node.shared;
-    job.y += head * channels;
-    job.part.q += head * channels;
-    const auto channel_of = [&](const void* data) {
-      return static_cast<const std::byte*>(data) + shared * channels * size_of(dtype);
-    };
-    if (job.part.slots > 0) job.part.keys = channel_of(job.part.keys), job.part.values = channel_of(job.part.values);
-    job.part.key_blocks.channel = job.part.value_blocks.channel = shared * channels;
-    if (job.rows == 1)
-      kernels_.attend({{job.part}, 1, job.y, channels, node.scale});
-    else
-      kernels_.attend_rows(job);
-  };
-  fork(blocks.size() * node.groups, positions * width * 2, work);
+  // Few queries of a thread read all heads' keys and values in the order of memory, many those of one head again and
+  // again.
+  std::vector<AttendRows> jobs;
+  for (const auto& block : blocks) {
+    const bool few = block.rows * node.shared <= few_queries;
+    const size_t parts = few ? std::min(heads, parts_of(pool_.threads(), blocks.size())) : heads;
+    for (size_t part = 0; part < parts; ++part) {
+      AttendRows& job = jobs.emplace_back(block);
+      const size_t head = heads * part / parts, channel = head * channels;
+      job.key_heads = heads * (part + 1) / parts - head;
+      job.y += channel * node.shared;
+      job.part.q += channel * node.shared;
+      const auto channel_of = [&](const void* data) {
+        return static_cast<const std::byte*>(data) + channel * size_of(dtype);
+      };
+      if (job.part.slots > 0) job.part.keys = channel_of(job.part.keys), job.part.values = channel_of(job.part.values);
+      job.part.key_blocks.channel = job.part.value_blocks.channel = channel;
+    }
+  }
+  fork(jobs.size(), positions * width * 2, [&](size_t task) { kernels_.attend_rows(jobs[task]); });
 }
 
 void CpuExecutor::attend_weights(Space& space, const Instruction& instruction, std::span<const Run> runs) {

@@ -206,10 +206,20 @@ void attend(const AttendRun& run) {
 // A device takes queries one by one.
 void attend_rows(const AttendRows& run) {
   for (size_t row = 0; row < run.rows; ++row) {
-    AttendPart part = run.part;
-    part.q += row * run.stride;
-    part.last += row;
-    attend({{part}, 1, run.y + row * run.stride, run.channels, run.scale});
+    for (size_t head = 0; head < run.key_heads * run.heads; ++head) {
+      const size_t at = row * run.stride + head * run.channels, channel = head / run.heads * run.channels;
+      AttendPart part = run.part;
+      part.q += at;
+      part.last += row;
+      const auto channel_of = [&](const void* data) {
+        return data ? static_cast<const std::byte*>(data) + channel * size_of(part.dtype) : nullptr;
+      };
+      part.keys = channel_of(part.keys);
+      part.values = channel_of(part.values);
+      part.key_blocks.channel += channel;
+      part.value_blocks.channel += channel;
+      attend({{part}, 1, run.y + at, run.channels, run.scale});
+    }
   }
 }
 

@@ -11,6 +11,7 @@
 #pragma once
 
 #include "backends/cpu/kernels/elementwise.h"
+#include "backends/cpu/kernels/panels.h"
 
 namespace continuo::CONTINUO_ISA {
 
@@ -22,57 +23,87 @@ struct Slot {
   }
 };
 
-// The keys or values of consecutive positions as f32: those of a position lie at slot · stride.
-struct Vectors {
-  const float* data;
+// The keys or values of consecutive positions: those of a position lie at slot · stride.
+template <class S> struct Vectors {
+  const S* data;
   size_t stride;
   Slot first;
+  // Of another head, from `positions` later on; of these there are fewer than slots.
+  CONTINUO_INLINE Vectors at(size_t positions, size_t channel) const {
+    const size_t slot = first.at + positions;
+    return {data + channel, stride, {slot < first.slots ? slot : slot - first.slots, first.slots}};
+  }
 };
 
-// Room for the channels of a block of narrow keys or values.
-struct Widened {
-  alignas(64) float numbers[block_terms * most_narrow_channels];
-};
-
+// Those of positions of one block, from `position` on.
 template <class S>
-CONTINUO_INLINE void widen_rows(const S* from, size_t stride, Slot slot, size_t count, size_t channels, float* to) {
-  for (size_t p = 0; p < count; ++p, slot.next(), to += channels) {
-    const S* row = from + slot.at * stride;
-    size_t i = 0;
-    for (; i + width <= channels; i += width) store(to + i, load_weights(row + i));
-    if (i == channels) continue;
-    // The numbers behind the row may be another's memory.
-    S rest[width] = {};
-    for (size_t lane = 0; i + lane < channels; ++lane) rest[lane] = row[i + lane];
-    alignas(64) float wide[width];
-    store(wide, load_weights(rest));
-    for (size_t lane = 0; i < channels; ++i, ++lane) to[i] = wide[lane];
+CONTINUO_INLINE Vectors<S> vectors(const AttendPart& part, const void* data, const BlockList& list, size_t position) {
+  if (!list.blocks) return {static_cast<const S*>(data), part.stride, {position % part.slots, part.slots}};
+  const auto* first =
+      reinterpret_cast<const S*>(list.at(position / block_positions * block_positions, part.stride, sizeof(S)));
+  return {first, part.stride, {position % block_positions, block_positions}};
+}
+template <class S> CONTINUO_INLINE Vectors<S> keys_of(const AttendPart& part, size_t position) {
+  return vectors<S>(part, part.keys, part.key_blocks, position);
+}
+template <class S> CONTINUO_INLINE Vectors<S> values_of(const AttendPart& part, size_t position) {
+  return vectors<S>(part, part.values, part.value_blocks, position);
+}
+
+// The part from a later channel on.
+template <class S> CONTINUO_INLINE AttendPart of_head(AttendPart part, size_t channel) {
+  if (part.keys) part.keys = static_cast<const S*>(part.keys) + channel;
+  if (part.values) part.values = static_cast<const S*>(part.values) + channel;
+  part.key_blocks.channel += channel;
+  part.value_blocks.channel += channel;
+  return part;
+}
+
+// Calls run.operator()<S>() for the numbers of a part.
+template <class Run> CONTINUO_INLINE void as_stored(Dtype dtype, const Run& run) {
+  if (dtype == Dtype::f32)
+    run.template operator()<float>();
+  else if (dtype == Dtype::f16)
+    run.template operator()<F16>();
+  else
+    run.template operator()<Bf16>();
+}
+
+// A stored number, widened exactly, or as many as T has.
+template <class T> CONTINUO_INLINE T widened(const float* p) { return load<T>(p); }
+template <class T, class S> CONTINUO_INLINE T widened(const S* p) {
+  if constexpr (sizeof(T) > sizeof(float)) {
+    return load_weights(p);
+  } else {
+    // The numbers behind it may be another's memory.
+    const S alone[width] = {*p};
+    return load_weights(alone)[0];
   }
 }
 
-// The keys or values of positions of one block, `count` from `position` on; narrow ones are widened into `room`.
-CONTINUO_INLINE Vectors vectors(const AttendPart& part, const void* data, const BlockList& list, size_t position,
-                                size_t count, size_t channels, Widened& room) {
-  Slot slot{position % (list.blocks ? block_positions : part.slots), list.blocks ? block_positions : part.slots};
-  size_t offset = 0;
-  if (list.blocks) {
-    const BlockAt& block = list.blocks[position / block_positions % list.count];
-    data = block.data;
-    offset = list.member * block.room * part.stride + list.channel;
+// Rows of keys or values that are wanted next: with every position of a head that is read, as much of them is fetched,
+// in the order of memory. The hardware's own prefetching does not see that order where heads are read one by one.
+struct Fetch {
+  const char* data;
+  size_t stride, bytes;  // from one row to the next, and of a row
+  Slot slot;
+  size_t rows, step;  // rows that are left; lines for each position
+  size_t at = 0;      // in the row
+  CONTINUO_INLINE void positions(size_t count) {
+    for (size_t line = 0; line < count * step && rows > 0; ++line) {
+      __builtin_prefetch(data + slot.at * stride + at);
+      at += 64;
+      if (at < bytes) continue;
+      at = 0;
+      slot.next();
+      --rows;
+    }
   }
-  if (part.dtype == Dtype::f32) return {static_cast<const float*>(data) + offset, part.stride, slot};
-  if (part.dtype == Dtype::f16)
-    widen_rows(static_cast<const F16*>(data) + offset, part.stride, slot, count, channels, room.numbers);
-  else
-    widen_rows(static_cast<const Bf16*>(data) + offset, part.stride, slot, count, channels, room.numbers);
-  return {room.numbers, channels, {0, block_terms}};
-}
-CONTINUO_INLINE Vectors keys_of(const AttendPart& part, size_t position, size_t count, size_t channels, Widened& room) {
-  return vectors(part, part.keys, part.key_blocks, position, count, channels, room);
-}
-CONTINUO_INLINE Vectors values_of(const AttendPart& part, size_t position, size_t count, size_t channels,
-                                  Widened& room) {
-  return vectors(part, part.values, part.value_blocks, position, count, channels, room);
+};
+template <class S> CONTINUO_INLINE Fetch fetch(const Vectors<S>& of, size_t heads, size_t channels, size_t count) {
+  const size_t bytes = channels * sizeof(S);
+  return {
+      reinterpret_cast<const char*>(of.data), of.stride * sizeof(S), heads * bytes, of.first, count, (bytes + 63) / 64};
 }
 
 // What the blocks walked so far leave behind.
@@ -81,75 +112,139 @@ struct AttendSums {
   bool begun = false;
 };
 
-// A query in a block: the weights of the positions it sees there, and where their values are summed.
+// A query of a block: the weights of the positions it sees there, and where their values are summed.
 struct Weighed {
   const float* weights;
   size_t count;
   float* y;
-  bool begun;  // a block came before: y is carried over
+  float* sums;  // of the tiles so far; not needed where one tile is the block
+  bool begun;   // a block came before: y is carried over
   float carry;
 };
 
+// Positions of a block whose values are summed in one go.
+struct Tile {
+  size_t first, count;
+  bool last;  // of the block
+  size_t seen_of(const Weighed& query) const { return query.count > first ? least(query.count - first, count) : 0; }
+};
+
 // Channels from `lane` on, of queries in order of their counts. Positions that all of them see are read once for all.
-template <class T, size_t Count, size_t Rows>
-CONTINUO_INLINE void attend_lanes(const Vectors& of, const Weighed* queries, size_t lane) {
+template <class T, size_t Count, size_t Rows, class S>
+CONTINUO_INLINE void attend_lanes(const Vectors<S>& of, const Weighed* queries, const Tile& tile, size_t lane,
+                                  Fetch& next) {
   constexpr size_t step = sizeof(T) / sizeof(float);
   T sum[Rows][Count] = {};
-  Slot slot = of.first;
-  size_t p = 0;
-  for (; p < queries[0].count; ++p, slot.next()) {
-    const float* values = of.data + slot.at * of.stride + lane;
+  if (tile.first > 0) {
 #pragma GCC unroll 16
     for (size_t r = 0; r < Rows; ++r) {
-      const T weight = splat<T>(queries[r].weights[p]);
 #pragma GCC unroll 16
-      for (size_t i = 0; i < Count; ++i) sum[r][i] = fma(weight, load<T>(values + i * step), sum[r][i]);
+      for (size_t i = 0; i < Count; ++i) sum[r][i] = load<T>(queries[r].sums + lane + i * step);
+    }
+  }
+  Slot slot = of.first;
+  const float* weights[Rows];
+#pragma GCC unroll 16
+  for (size_t r = 0; r < Rows; ++r) weights[r] = queries[r].weights + tile.first;
+  const size_t all = tile.seen_of(queries[0]);
+  for (size_t p = 0; p < all; ++p, slot.next()) {
+    const S* values = of.data + slot.at * of.stride + lane;
+    next.positions(1);
+    T wide[Count];
+#pragma GCC unroll 16
+    for (size_t i = 0; i < Count; ++i) wide[i] = widened<T>(values + i * step);
+#pragma GCC unroll 16
+    for (size_t r = 0; r < Rows; ++r) {
+      const T weight = splat<T>(weights[r][p]);
+#pragma GCC unroll 16
+      for (size_t i = 0; i < Count; ++i) sum[r][i] = fma(weight, wide[i], sum[r][i]);
     }
   }
 #pragma GCC unroll 16
   for (size_t r = 0; r < Rows; ++r) {
     const auto& query = queries[r];
     Slot further = slot;
-    for (size_t later = p; later < query.count; ++later, further.next()) {
-      const float* values = of.data + further.at * of.stride + lane;
-      const T weight = splat<T>(query.weights[later]);
+    const size_t seen = tile.seen_of(query);
+    for (size_t p = all; p < seen; ++p, further.next()) {
+      const S* values = of.data + further.at * of.stride + lane;
+      const T weight = splat<T>(weights[r][p]);
 #pragma GCC unroll 16
-      for (size_t i = 0; i < Count; ++i) sum[r][i] = fma(weight, load<T>(values + i * step), sum[r][i]);
+      for (size_t i = 0; i < Count; ++i) sum[r][i] = fma(weight, widened<T>(values + i * step), sum[r][i]);
     }
 #pragma GCC unroll 16
     for (size_t i = 0; i < Count; ++i) {
-      float* y = query.y + lane + i * step;
+      const size_t at = lane + i * step;
+      if (!tile.last) {
+        store(query.sums + at, sum[r][i]);
+        continue;
+      }
       // The first block has nothing before it: whatever lies in y must not count, not even a NaN.
-      const T before = !query.begun ? T{} : load<T>(y) * splat<T>(query.carry);
-      store(y, before + sum[r][i]);
+      const T before = !query.begun ? T{} : load<T>(query.y + at) * splat<T>(query.carry);
+      store(query.y + at, before + sum[r][i]);
     }
   }
 }
 
-// Σ w_p v_p of a block, joined to what came before.
-template <size_t Rows> CONTINUO_INLINE void attend_values(size_t channels, const Vectors& of, const Weighed* queries) {
+// Σ w_p v_p of a tile; after a block's last one, joined to what came before.
+template <size_t Rows, class S> CONTINUO_INLINE void attend_values(size_t channels, const Vectors<S>& of,
+                                                                   const Weighed* queries, const Tile& tile,
+                                                                   Fetch& next) {
   size_t lane = 0;
-  for (; lane + 4 * width <= channels; lane += 4 * width) attend_lanes<Vec, 4, Rows>(of, queries, lane);
-  for (; lane + width <= channels; lane += width) attend_lanes<Vec, 1, Rows>(of, queries, lane);
-  for (; lane < channels; ++lane) attend_lanes<float, 1, Rows>(of, queries, lane);
+  for (; lane + 4 * width <= channels; lane += 4 * width) attend_lanes<Vec, 4, Rows>(of, queries, tile, lane, next);
+  for (; lane + width <= channels; lane += width) attend_lanes<Vec, 1, Rows>(of, queries, tile, lane, next);
+  for (; lane < channels; ++lane) attend_lanes<float, 1, Rows>(of, queries, tile, lane, next);
+}
+
+// The bits of exp for x ≤ 0 and NaN, with one bound and one rounding less.
+template <class T> CONTINUO_INLINE T exp_below(T x) { return raised_exp(x) * 0x1p-64f; }
+
+// The maximum passes NaN over. Of two zeros either gives the same weights.
+CONTINUO_INLINE float highest(const float* scores, size_t count) {
+  constexpr size_t chains = 4;
+  const auto greater = [](auto x, auto y) CONTINUO_LAMBDA { return y > x ? y : x; };
+  Vec best[chains];
+  for (auto& each : best) each = splat<Vec>(-__builtin_inff());
+  size_t p = 0;
+  for (; p + chains * width <= count; p += chains * width) {
+#pragma GCC unroll 4
+    for (size_t v = 0; v < chains; ++v) best[v] = greater(best[v], load<Vec>(scores + p + v * width));
+  }
+  for (; p + width <= count; p += width) best[0] = greater(best[0], load<Vec>(scores + p));
+  alignas(64) float lanes[width];
+  store(lanes, greater(greater(best[0], best[1]), greater(best[2], best[3])));
+  float most = lanes[0];
+  for (size_t lane = 1; lane < width; ++lane) most = greater(most, lanes[lane]);
+  for (; p < count; ++p) most = greater(most, scores[p]);
+  return most;
 }
 
 // Scores of positions from `first` on become their weights; m and Z move on. Returns c.
 CONTINUO_INLINE float attend_weights(float* weights, size_t first, size_t count, AttendSums& sums) {
-  // The maximum passes NaN over: a NaN reaches Z and every sum by its own weight. Of two zeros either gives the same
-  // weights.
-  const float highest = max(weights, count);
-  const float most = !sums.begun || highest > sums.m ? highest : sums.m;
-  const float carry = sums.begun ? exp(sums.m - most) : 0.0f;
-  map(count, weights, [=](auto score) CONTINUO_LAMBDA { return exp(score - splat<decltype(score)>(most)); }, weights);
+  // A NaN reaches Z and every sum by its own weight.
+  const float most_here = highest(weights, count);
+  const float most = !sums.begun || most_here > sums.m ? most_here : sums.m;
+  const float carry = sums.begun ? exp_below(sums.m - most) : 0.0f;
   alignas(64) float partial[partials] = {};
+  const auto weigh = [&](size_t p) CONTINUO_LAMBDA {
+    weights[p] = exp_below(weights[p] - most);
+    partial[(first + p) % partials] += weights[p];
+  };
   size_t p = 0;
-  for (; p < count && (first + p) % partials != 0; ++p) partial[(first + p) % partials] += weights[p];
+  for (; p < count && (first + p) % partials != 0; ++p) weigh(p);
+  constexpr size_t vectors = partials / width;
+  Vec lanes[vectors];
+  for (size_t v = 0; v < vectors; ++v) lanes[v] = load<Vec>(partial + v * width);
   for (; p + partials <= count; p += partials) {
-    for (size_t lane = 0; lane < partials; lane += width)
-      store(partial + lane, load<Vec>(partial + lane) + load<Vec>(weights + p + lane));
+#pragma GCC unroll 4
+    for (size_t v = 0; v < vectors; ++v) {
+      float* at = weights + p + v * width;
+      const Vec weight = exp_below(load<Vec>(at) - splat<Vec>(most));
+      store(at, weight);
+      lanes[v] += weight;
+    }
   }
-  for (size_t lane = 0; p < count; ++p, ++lane) partial[lane] += weights[p];
+  for (size_t v = 0; v < vectors; ++v) store(partial + v * width, lanes[v]);
+  for (; p < count; ++p) weigh(p);
   for (size_t half = partials / 2; half > 0; half /= 2) {
     for (size_t lane = 0; lane < half; ++lane) partial[lane] += partial[lane + half];
   }
@@ -159,77 +254,164 @@ CONTINUO_INLINE float attend_weights(float* weights, size_t first, size_t count,
   return carry;
 }
 
-// scale · (q · k_p) of `count` positions.
-CONTINUO_INLINE void attend_scores(const AttendRun& run, const float* q, const Vectors& of, size_t count,
-                                   float* scores) {
+// Queries that look along one row of keys and values, in order of how far they see.
+struct Looking {
+  const float* q;
+  float* y;
+  size_t last;  // the position behind the last one that it sees
+  AttendSums sums;
+};
+
+// scale · (q · k_p) of `count` positions for some queries; those of query r begin at scores + r · block_terms.
+template <class S> CONTINUO_INLINE void attend_scores(const Looking* queries, size_t rows, size_t channels, float scale,
+                                                      const Vectors<S>& of, size_t count, float* scores, Fetch& next) {
+  // Narrow keys are widened once for several queries.
+  alignas(64) float wide[width * most_narrow_channels];
   Slot slot = of.first;
   size_t p = 0;
-  if (run.channels % partials == 0) {
+  if (channels % partials == 0) {
     for (; p + width <= count; p += width) {
-      const float* keys[width];
+      const S* keys[width];
       for (size_t which = 0; which < width; ++which, slot.next()) keys[which] = of.data + slot.at * of.stride;
-      const Vec sums = reduce_lanes(run.channels, [&](Vec acc, size_t i, size_t which) CONTINUO_LAMBDA {
-        return fma(load<Vec>(q + i), load<Vec>(keys[which] + i), acc);
-      });
-      store(scores + p, splat<Vec>(run.scale) * sums);
+      next.positions(width);
+      const auto all = [&](const auto& key) CONTINUO_LAMBDA {
+        for (size_t r = 0; r < rows; ++r) {
+          const float* q = queries[r].q;
+          const Vec sums = reduce_lanes(channels, [&](Vec acc, size_t i, size_t which) CONTINUO_LAMBDA {
+            return fma(load<Vec>(q + i), key(which, i), acc);
+          });
+          store(scores + r * block_terms + p, splat<Vec>(scale) * sums);
+        }
+      };
+      if (rows == 1 || sizeof(S) == sizeof(float)) {
+        all([&](size_t which, size_t i) CONTINUO_LAMBDA { return load_weights(keys[which] + i); });
+        continue;
+      }
+#pragma GCC unroll 16
+      for (size_t which = 0; which < width; ++which) {
+        for (size_t i = 0; i < channels; i += width) store(wide + which * channels + i, load_weights(keys[which] + i));
+      }
+      all([&](size_t which, size_t i) CONTINUO_LAMBDA { return load<Vec>(wide + which * channels + i); });
     }
   }
   for (; p < count; ++p, slot.next()) {
-    const float* key = of.data + slot.at * of.stride;
-    scores[p] = run.scale * reduce(run.channels, [&](auto acc, size_t i) CONTINUO_LAMBDA {
-                  using T = decltype(acc);
-                  return fma(load<T>(q + i), load<T>(key + i), acc);
-                });
+    const S* key = of.data + slot.at * of.stride;
+    next.positions(1);
+    for (size_t r = 0; r < rows; ++r) {
+      const float* q = queries[r].q;
+      scores[r * block_terms + p] = scale * reduce(channels, [&](auto acc, size_t i) CONTINUO_LAMBDA {
+                                      using T = decltype(acc);
+                                      return fma(load<T>(q + i), widened<T>(key + i), acc);
+                                    });
+    }
   }
 }
 
-CONTINUO_INLINE void attend_block(const AttendRun& run, const AttendPart& part, size_t first, size_t last,
-                                  AttendSums& sums) {
-  float weights[block_terms];
-  Widened wide;
-  attend_scores(run, part.q, keys_of(part, first, last - first, run.channels, wide), last - first, weights);
-  const bool begun = sums.begun;
-  const float carry = attend_weights(weights, first, last - first, sums);
-  const Weighed query{weights, last - first, run.y, begun, carry};
-  attend_values<1>(run.channels, values_of(part, first, last - first, run.channels, wide), &query);
+// The blocks of a part from `first` to the last position that any query sees, as work(from, to, seeing); of the queries
+// those from `seeing` on see the block.
+template <class Work>
+CONTINUO_INLINE void each_block(size_t first, const Looking* queries, size_t rows, const Work& work) {
+  const size_t end = queries[rows - 1].last;
+  for (size_t seeing = 0; first < end;) {
+    const size_t last = least((first / block_terms + 1) * block_terms, end);
+    while (queries[seeing].last <= first) ++seeing;
+    work(first, last, seeing);
+    first = last;
+  }
+}
+
+// The scores of a query become weights, and how its values are to be summed.
+CONTINUO_INLINE Weighed weighed(Looking& query, float* scores, float* sums, size_t first, size_t last) {
+  const size_t count = least(last, query.last) - first;
+  const bool begun = query.sums.begun;
+  const float carry = attend_weights(scores, first, count, query.sums);
+  return {scores, count, query.y, sums, begun, carry};
+}
+
+// Queries that a task takes along keys and values as they are stored, and those of them whose values are summed side by
+// side; and positions that it takes of one head after the other, so that memory is read in its own order.
+constexpr size_t most_few = 64, few_values = 4, few_positions = 32;
+
+// `heads` times `rows` queries, at most most_few, along a part: those of each head of keys and values, which are
+// `channels` apart, lie behind those of the head before.
+template <class S> inline void attend_few(const AttendPart& part, Looking* queries, size_t heads, size_t rows,
+                                          size_t channels, float scale) {
+  alignas(64) float scores[most_few * block_terms];
+  alignas(64) float sums[most_few * most_narrow_channels];
+  Weighed weights[most_few] = {};
+  const size_t tile = channels <= most_narrow_channels ? few_positions : block_terms;
+  const size_t end = queries[rows - 1].last;
+  each_block(part.first, queries, rows, [&](size_t first, size_t last, size_t seeing) CONTINUO_LAMBDA {
+    const Vectors<S> keys = keys_of<S>(part, first), values = values_of<S>(part, first);
+    const size_t all = last - first, some = rows - seeing;
+    // What is read next: from position p of the block on.
+    const auto tile_of = [&](const Vectors<S>& of, size_t p)
+                             CONTINUO_LAMBDA { return fetch(of.at(p, 0), heads, channels, least(tile, all - p)); };
+    for (size_t p = 0; p < all; p += tile) {
+      Fetch next = p + tile < all ? tile_of(keys, p + tile) : tile_of(values, 0);
+      for (size_t head = 0; head < heads; ++head) {
+        const size_t query = head * rows + seeing;
+        attend_scores(queries + query, some, channels, scale, keys.at(p, head * channels), least(tile, all - p),
+                      scores + query * block_terms + p, next);
+      }
+    }
+    for (size_t query = 0; query < heads * rows; ++query) {
+      if (query % rows < seeing) continue;
+      weights[query] =
+          weighed(queries[query], scores + query * block_terms, sums + query * most_narrow_channels, first, last);
+    }
+    for (size_t p = 0; p < all; p += tile) {
+      const Tile of{p, least(tile, all - p), p + tile >= all};
+      Fetch next{};
+      if (!of.last)
+        next = tile_of(values, p + tile);
+      else if (last < end)
+        next = fetch(keys_of<S>(part, last), heads, channels, least(tile, end - last));
+      for (size_t head = 0; head < heads; ++head) {
+        each_panel<few_values>(some, [&]<size_t Rows>(size_t row) CONTINUO_LAMBDA {
+          attend_values<Rows>(channels, values.at(p, head * channels), weights + head * rows + seeing + row, of, next);
+        });
+      }
+    }
+  });
+}
+
+CONTINUO_INLINE void divide(const Looking& query, size_t channels) {
+  const float total = query.sums.total;
+  map(channels, query.y, [=](auto y) CONTINUO_LAMBDA { return y / splat<decltype(y)>(total); }, query.y);
 }
 
 inline void attend(const AttendRun& run) {
-  AttendSums sums;
+  Looking query{nullptr, run.y, 0, {}};
   for (size_t i = 0; i < run.count; ++i) {
     const AttendPart& part = run.parts[i];
-    for (size_t first = part.first; first < part.last;) {
-      size_t last = (first / block_terms + 1) * block_terms;
-      if (last > part.last) last = part.last;
-      attend_block(run, part, first, last, sums);
-      first = last;
-    }
+    query.q = part.q, query.last = part.last;
+    as_stored(part.dtype, [&]<class S>() { attend_few<S>(part, &query, 1, 1, run.channels, run.scale); });
   }
-  map(run.channels, run.y, [&](auto y) CONTINUO_LAMBDA { return y / splat<decltype(y)>(sums.total); }, run.y);
+  divide(query, run.channels);
 }
 
 // The weights of positions first … first + count − 1: exp(s_p − m) / Z, m and Z as attend() ends with.
 inline void attend_shares(const AttendRun& run, size_t first, size_t count, float* out) {
-  AttendSums sums;
   const AttendPart& part = run.parts[0];
-  Widened wide;
+  Looking query{part.q, nullptr, part.last, {}};
   for (size_t i = 0; i < count; ++i) out[i] = 0.0f;
-  const size_t seen = first + count < part.last ? first + count : part.last;
-  for (size_t from = part.first; from < part.last;) {
-    size_t to = (from / block_terms + 1) * block_terms;
-    if (to > part.last) to = part.last;
-    float weights[block_terms];
-    attend_scores(run, part.q, keys_of(part, from, to - from, run.channels, wide), to - from, weights);
-    for (size_t p = first > from ? first : from; p < to && p < seen; ++p) out[p - first] = weights[p - from];
-    attend_weights(weights, from, to - from, sums);
-    from = to;
-  }
+  const size_t seen = least(first + count, part.last);
+  as_stored(part.dtype, [&]<class S>() {
+    each_block(part.first, &query, 1, [&](size_t from, size_t to, size_t) CONTINUO_LAMBDA {
+      alignas(64) float weights[block_terms];
+      Fetch none{};
+      attend_scores(&query, 1, run.channels, run.scale, keys_of<S>(part, from), to - from, weights, none);
+      for (size_t p = first > from ? first : from; p < to && p < seen; ++p) out[p - first] = weights[p - from];
+      attend_weights(weights, from, to - from, query.sums);
+    });
+  });
   if (seen <= first) return;
   map(
       seen - first, out,
       [&](auto score) CONTINUO_LAMBDA {
         using T = decltype(score);
-        return exp(score - splat<T>(sums.m)) / splat<T>(sums.total);
+        return exp(score - splat<T>(query.sums.m)) / splat<T>(query.sums.total);
       },
       out);
 }

@@ -108,6 +108,17 @@ class Executor {
   // After a step with tentative runs, before anything else touches their contexts: of those in `kept` only so many
   // rows, at least one, have happened, of the others all. Values of the step stay as they are.
   void keep(std::span<const Run> kept);
+  // What a step changes in a context, over as many steps as one likes: a copy of what so many rows are about to
+  // overwrite; and the way back from behind these rows, of several marks the newest first. The caller moves the clock.
+  // Of a block with tentative_rows(), at least as many as `rows`.
+  struct Mark {
+    size_t rows = 0;
+    std::vector<std::byte> before;  // of the images, then of the rings
+    std::vector<Positions> rings;   // of each ring: the positions that the rows write
+    std::map<std::pair<Name, size_t>, GateSums> gates;
+  };
+  Mark mark(Context& context, size_t block, size_t rows);
+  void back(Context& context, size_t block, const Mark& mark);
 
   // executor_parking.cc
   // Whether runs of the block may leave a step for want of experts.
@@ -299,10 +310,8 @@ class Executor {
   struct Tentative {
     Space* space;
     Run run;
-    size_t stay = 0;                // rows of it
-    std::vector<std::byte> before;  // of the images, then of the rings
-    std::vector<Positions> rings;   // of each ring: the positions that the rows write
-    std::map<std::pair<Name, size_t>, GateSums> gates;
+    size_t stay = 0;  // rows of it
+    Mark mark = {};
     bool whole() const { return stay == run.rows; }
   };
   struct Noted {
@@ -316,7 +325,9 @@ class Executor {
   void each_ring_row(Context& context, const StateSlice& slice, Positions positions, const auto& visit);
   void note_inputs(const Space& space, const Instruction& instruction, std::span<const Run> runs);
   void walk_again(std::span<const Tentative> own);
-  void take_back(const Tentative& own);
+  void note_before(const Space& space, Context& context, size_t rows, Mark& mark);
+  void give_images(const Space& space, Context& context, const Mark& mark);
+  void take_back(const Space& space, Context& context, const Mark& mark, size_t stay);
   std::vector<Tentative> tentative_;  // the first `tentatives_` of them are runs of this step
   size_t tentatives_ = 0;
   std::vector<Noted> noted_;  // in the order in which they ran

@@ -168,9 +168,10 @@ void Scheduler::plan(Executor& executor) {
     else if (pin(executor, work, 1))
       generating.push_back(&work);
   }
-  undrawn_ = generating.size();
+  drawn_.clear();
   drafts_.begin(generating.size(), reading_.empty() ? 0 : read_beside_);
   predict_next(executor, generating);
+  lay_drawn(executor);
   if (reading_.empty()) return;
   // The starved item has its rows already and now stands last in the queue.
   const size_t readers = reading_.size() - (urgent > 0 ? 1 : 0);

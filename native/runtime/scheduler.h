@@ -44,6 +44,7 @@ class Scheduler {
   const Counts& counts() const { return counts_; }
   // From the next step on.
   void speculate(const DraftOptions& options) { drafts_.set(options); }
+  void speculate(std::unique_ptr<DraftModel> model) { drafts_.set(std::move(model)); }
   // Whether a step would have anything to compute.
   bool runnable() const;
   // The time until which the next step should wait for items that are expected at once; none: it should not wait.
@@ -98,7 +99,7 @@ class Scheduler {
   void run(Executor& executor);
   void predict_next(Executor& executor, std::vector<Work*> which);
   void sample_next(Executor& executor, std::span<Work* const> which, std::span<const float* const> logits);
-  void feed(Executor& executor, Work& work, int32_t token);
+  void lay_drawn(Executor& executor);
   size_t draft_room(Executor& executor, Work& work, int32_t token) const;
   void judge(Executor& executor);
   void judge_runs(Executor& executor, std::span<const size_t> runs, size_t rows);
@@ -129,7 +130,7 @@ class Scheduler {
   std::vector<Work*> run_work_;  // [runs]: the item of each run
   std::vector<Work*> pinned_;    // items whose contexts are pinned for this step
   size_t read_beside_ = 0;       // rows of reading items in the step before
-  size_t undrawn_ = 0;           // generating items that will have a row in it and have not drawn their token yet
+  std::vector<std::pair<Work*, int32_t>> drawn_;  // what generating items drew, each to be fed
 
   Drafts drafts_;
   // Logits of the token that follows, which a step computed while it judged drafts.

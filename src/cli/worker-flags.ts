@@ -7,6 +7,7 @@ import {
   blockFlags,
   cacheDtypeFlag,
   deviceFlag,
+  draftFlag,
   expertFlags,
   formatFlag,
   groupFlag,
@@ -39,6 +40,7 @@ export const workerFlags = {
   'cache-dtype': cacheDtypeFlag,
   threads: threadsFlag,
   device: deviceFlag,
+  'draft-model': draftFlag,
   ...expertFlags,
   'step-target': real(
     'X',

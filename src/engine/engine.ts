@@ -30,6 +30,7 @@ import {
   type ContextHandle,
   type CudaStatus,
   callNative,
+  type EngineHandle,
   type FileFormat,
   type GgufMetadata,
   type NativeItem,
@@ -42,6 +43,7 @@ import {
   type ContextHead,
   type DecoderShape,
   type DeviceKind,
+  DRAFT_BYTES,
   type EngineContext,
   type EngineStats,
   type Model,
@@ -153,6 +155,12 @@ const checkSpeculation = ({ tokens }: Speculation): void => {
     invalid(`speculate.tokens is ${tokens}, expected a whole number from ${min} to ${max}.`)
 }
 
+const draftBytesOf = ({ draftBytes = DRAFT_BYTES.usual }: OpenModelOptions): number => {
+  const { min, max } = DRAFT_BYTES
+  if (Number.isInteger(draftBytes) && draftBytes >= min && draftBytes <= max) return draftBytes
+  return invalid(`draftBytes is ${draftBytes}, expected a whole number from ${min} to ${max}.`)
+}
+
 export interface LoadRequest {
   readonly dir: string
   readonly modelType: string
@@ -238,8 +246,19 @@ const boundedLayout = (graph: Graph): StateLayout => {
   )
 }
 
-/** Loads the weights a graph names. Throws INVALID for a graph or tensor that cannot be used. */
-export const loadModel = async (request: LoadRequest, options: OpenModelOptions = {}): Promise<Model> => {
+/** Loads a model that guesses tokens for that of the engine; throws INVALID where it cannot. */
+const loadDraft = async (engine: EngineHandle, { graph, paths, ...request }: LoadRequest, bytes: number, keep: boolean) => {
+  const key = packedKey(await fingerprintOf({ ...request, graph, paths }), graph)
+  const packed = keep ? `${paths[0]}.packed` : ''
+  await awaitNative((addon) => addon.draft(engine, JSON.stringify(graph), paths, packed, key, bytes))
+}
+
+/** Loads the weights a graph names, and those of a model that guesses its tokens. Throws INVALID for a graph or tensor that cannot be used. */
+export const loadModel = async (
+  request: LoadRequest,
+  options: OpenModelOptions = {},
+  draft: LoadRequest | null = null,
+): Promise<Model> => {
   const { dir, modelType, vocabSize, levels = [], memory = PLAIN_MEMORY, graph, paths } = request
   const threads = threadsOf(options)
   const device = deviceOf(options)
@@ -247,8 +266,13 @@ export const loadModel = async (request: LoadRequest, options: OpenModelOptions 
   const { memoryFile } = request
   const fingerprint = await fingerprintOf(request)
   const { keepPacked = true, watch = false, warn = (message) => process.emitWarning(message) } = options
-  const { speculate: speculation = { tokens: SPECULATION.min } } = options
+  const { speculate: speculation = { tokens: draft === null ? SPECULATION.min : SPECULATION.drafting } } = options
   checkSpeculation(speculation)
+  const draftBytes = draftBytesOf(options)
+  if (draft !== null && device !== 'cpu')
+    invalid(
+      `A draft model was given, and the device is ${device}: guesses are judged on the CPU only. Take device "cpu", or leave the draft model out.`,
+    )
   const opening = awaitNative((addon) =>
     addon.open(
       JSON.stringify(graph),
@@ -267,6 +291,11 @@ export const loadModel = async (request: LoadRequest, options: OpenModelOptions 
       cause: error,
     })
   })
+  if (draft !== null)
+    await loadDraft(engine, draft, draftBytes, keepPacked).catch((error: unknown) => {
+      callNative((addon) => addon.closeEngine(engine))
+      throw error
+    })
   const note = callNative((addon) => addon.packingNote(engine))
   if (note !== '') warn(note)
   const speculate = ({ tokens, adapt = true }: Speculation): void =>

@@ -500,8 +500,11 @@ export interface Model extends ModelInfo {
 /** Bounds of `stepTarget`, and what it is where nothing is said. */
 export const STEP_TARGET = { min: 1.1, max: 1000, usual: 2 } as const
 
-/** Bounds of `Speculation.tokens`. */
-export const SPECULATION = { min: 0, max: 64 } as const
+/** Bounds of `Speculation.tokens`, and what it is where a draft model is given and nothing is said. */
+export const SPECULATION = { min: 0, max: 64, drafting: 8 } as const
+
+/** Bounds of `OpenModelOptions.draftBytes`, and what it is where nothing is said. */
+export const DRAFT_BYTES = { min: 0, max: 2 ** 40, usual: 2 ** 28 } as const
 
 /**
  * Guesses of the tokens that sessions draw next: a step judges them all in one pass over the weights, and keeps those that are drawn. No
@@ -568,8 +571,15 @@ export interface OpenModelOptions {
    * steps are as large as they can be. More serves readers, less those that wait for tokens. Bounds and default: `STEP_TARGET`.
    */
   readonly stepTarget?: number
-  /** Default: no guesses. */
+  /** Default: no guesses; with a `draftModel` 8 of them. */
   readonly speculate?: Speculation
+  /**
+   * A smaller package with the same tokenizer, on the CPU as this one: it guesses what sessions draw next, where their own past does not
+   * guess better. It changes no result, no fingerprint and no log (docs/speculation.md).
+   */
+  readonly draftModel?: string
+  /** What its contexts take at most, in bytes; beyond it those go that were not used for longest. Bounds and default: `DRAFT_BYTES`. */
+  readonly draftBytes?: number
   /** Keep packed weights beside the model, for the next time; default true. */
   readonly keepPacked?: boolean
   /** Told of each phase of opening, when it has ended, with its duration in ms. */

@@ -167,6 +167,18 @@ const checkExpertHealth = async (model: Model): Promise<void> => {
   )
 }
 
+/** A package that guesses tokens for the model. Throws INVALID for one that reads text otherwise. */
+const describeDraft = async (path: string, of: string, { vocabSize, tokenizer }: LoadRequest): Promise<Described> => {
+  const draft = await describePackage(path, {}, () => {})
+  const { vocabSize: own, tokenizer: ownTokenizer } = draft.request
+  if (own !== vocabSize || ownTokenizer !== tokenizer)
+    throw new ContinuoError(
+      'INVALID',
+      `The draft model ${path} ${own === vocabSize ? 'has another tokenizer' : `has ${own} tokens and its own tokenizer`}, expected the tokenizer of ${of} with its ${vocabSize} tokens: what one of them draws must be a token of the other. Name a smaller model of the same family, or leave the draft model out.`,
+    )
+  return draft
+}
+
 /** Opens the model and its tokenizer. Throws INVALID for a package that cannot be used, naming what is wrong with it. */
 export const openPackage = async (path: string, options: OpenModelOptions = {}): Promise<ModelPackage> => {
   // Before the weights: it is quick, and what is wrong with it needs no model.
@@ -180,10 +192,12 @@ export const openPackage = async (path: string, options: OpenModelOptions = {}):
   }
   const { found, request, text } = await timed('config', () => describePackage(path, options, warn))
   if (request.experts !== undefined) await timed('experts', () => needStore(found, request, warn))
-  const model = await timed('weights', () => loadModel(request, options))
+  const draft = options.draftModel === undefined ? null : await describeDraft(options.draftModel, path, request)
+  const model = await timed('weights', () => loadModel(request, options, draft?.request))
   try {
     // Headers, weights and fingerprint are read one after the other and must be of the same files.
     await found.checkUnchanged()
+    await draft?.found.checkUnchanged()
     if (model.experts !== null) await timed('health', () => checkExpertHealth(model))
   } catch (error) {
     model.close()

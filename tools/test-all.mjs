@@ -2,10 +2,11 @@
 // has failed; a list at the end says which failed and repeats the lines that name what failed, and the exit code is 1 then.
 //
 // Two steps run at a time: beside one that waits for brokers, leases and processes, one that computes, which gets the processor that the first
-// leaves (nice). What computes is printed when it has ended.
+// leaves (nice). Where nothing is left that waits, two that compute run at a time. What computes is printed when it has ended.
 //
 //   test                npm test
 //   test:slow           the tests with the tag "slow", which npm test leaves out
+//   test:speculate  the suites of exactness and of crashes once more, with guesses in every step
 //   lint, types         biome, and the TypeScript compiler
 //   test:asan           all native tests, and the engine's suites, under AddressSanitizer and UndefinedBehaviorSanitizer
 //   test:nvcc           the CUDA kernels through nvcc, where it is installed
@@ -30,6 +31,11 @@ const npm = (script, ...args) => ['npm', ['run', '--silent', script, ...(args.le
 const steps = [
   { name: 'test', run: npm('test') },
   { name: 'test:slow', run: npm('test:slow'), inCi: npm('test:slow', '--tags-filter=!long') },
+  {
+    name: 'test:speculate',
+    run: npm('test:speculate'),
+    inCi: npm('test:speculate', '--tags-filter=!slow'),
+  },
   { name: 'lint', run: npm('lint'), computes: true },
   { name: 'types', run: npm('types'), computes: true },
   { name: 'test:asan', run: npm('test:asan'), computes: true },
@@ -91,9 +97,17 @@ const runStep = async ({ name, run: [command, args], computes = false }) => {
   return { name, passed: status === 0, how, named, seconds: Math.round((performance.now() - began) / 1000) }
 }
 
-const inTurn = async (list) => {
+const left = [...chosen]
+/** Runs steps until none is left: first those that compute, or first the others. */
+const lane = async (computes) => {
   const done = []
-  for (const { inCi, ...step } of list) done.push(await runStep(ci && inCi ? { ...step, run: inCi } : step))
+  while (left.length > 0) {
+    const at = left.findIndex((step) => (step.computes ?? false) === computes)
+    // What waits is for one lane alone: two suites at a time would hold each other up.
+    if (at < 0 && computes) return done
+    const [{ inCi, ...step }] = left.splice(Math.max(at, 0), 1)
+    done.push(await runStep(ci && inCi ? { ...step, run: inCi } : step))
+  }
   return done
 }
 
@@ -101,8 +115,7 @@ const inTurn = async (list) => {
 const { status: ready } = spawnSync('npm', ['run', '--silent', 'setup'], { cwd: root, stdio: 'inherit' })
 if (ready !== 0) process.exit(1)
 const began = performance.now()
-const lanes = [chosen.filter(({ computes }) => !computes), chosen.filter(({ computes }) => computes)]
-const ends = (await Promise.all(lanes.map(inTurn))).flat()
+const ends = (await Promise.all([lane(false), lane(true)])).flat()
 
 console.log('\n══ all')
 for (const { name, how, passed, named, seconds } of ends) {

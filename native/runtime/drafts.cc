@@ -129,7 +129,6 @@ void Drafts::fed(const Context& context, std::span<const int32_t> tokens) {
   const size_t before = own.past.bytes();
   own.past.append(tokens);
   own.pulse = context.head.pulse;
-  own.asked = nullptr;
   bytes_ += own.past.bytes() - before;
   if (bytes_ > most_bytes) bound();
 }

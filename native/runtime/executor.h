@@ -32,6 +32,7 @@ struct Run {
   size_t rows;             // consecutive rows
   size_t number = 0;       // of the first row, counted among the rows of its context in this step
   bool tentative = false;  // its last rows may be taken back: see Executor::keep
+  bool noted = false;      // what is taken back can be had again: see Executor::walk
 };
 
 struct ExecutorOptions {
@@ -105,12 +106,20 @@ class Executor {
   virtual size_t tentative_rows(size_t block) const { return spaces_[block].undoing.rows; }
   // Bytes that are copied for each tentative run.
   size_t tentative_bytes(size_t block) const { return spaces_[block].undoing.bytes; }
+  // A row that was taken back: the ops that change tables, in order, each with its inputs.
+  struct Walk {
+    std::vector<const Instruction*> ops;
+    std::vector<std::byte> inputs;
+  };
   // After a step with tentative runs, before anything else touches their contexts: of those in `kept` only so many
-  // rows, at least one, have happened, of the others all. Values of the step stay as they are.
-  void keep(std::span<const Run> kept);
-  // What a step changes in a context, over as many steps as one likes: a copy of what so many rows are about to
-  // overwrite; and the way back from behind these rows, of several marks the newest first. The caller moves the clock.
-  // Of a block with tentative_rows(), at least as many as `rows`.
+  // rows, at least one, have happened, of the others all. Values of the step stay as they are. Gives of each run in
+  // `kept` that is noted the rows that were taken back, else none.
+  std::vector<std::vector<Walk>> keep(std::span<const Run> kept);
+  // What the row did to the tables of its context, which stand as they did before it in that step. The caller moves
+  // clock and chain.
+  void walk(Context& context, size_t block, const Walk& row);
+  // A copy of what so many rows of a context are about to overwrite, and the way back from behind these rows; of several
+  // copies the newest first. The caller moves clock and chain. Of a block with as many tentative_rows().
   struct Mark {
     size_t rows = 0;
     std::vector<std::byte> before;  // of the images, then of the rings
@@ -318,6 +327,7 @@ class Executor {
     const Instruction* instruction;
     std::vector<Run> runs;
     size_t bytes_at;  // in note_bytes_: per run, per input that is no constant, its rows
+    bool copied;      // it writes tables of which there is a copy
   };
   bool writes_own_position(const Instruction& instruction, const Place& place) const;
   Undoing undoing_of(const Space& space) const;
@@ -328,6 +338,7 @@ class Executor {
   void note_before(const Space& space, Context& context, size_t rows, Mark& mark);
   void give_images(const Space& space, Context& context, const Mark& mark);
   void take_back(const Space& space, Context& context, const Mark& mark, size_t stay);
+  std::vector<Walk> walks_of(const Tentative& own) const;
   std::vector<Tentative> tentative_;  // the first `tentatives_` of them are runs of this step
   size_t tentatives_ = 0;
   std::vector<Noted> noted_;  // in the order in which they ran

@@ -8,6 +8,9 @@
 //                        through the ops that write it once more, with the inputs that were noted in the step
 //
 // Rows that all stay cost the copy and the notes alone.
+//
+// Of a run that is noted all ops that change tables are. So rows that were taken back, because their session has not
+// asked for them yet, can happen later without a pass over the weights (walk).
 #include <algorithm>
 #include <cstring>
 
@@ -153,15 +156,17 @@ void Executor::begin_tentative(Space& space, std::span<const Run> runs) {
 // Notes the inputs of an op that writes tables of which there is a copy.
 void Executor::note_inputs(const Space& space, const Instruction& instruction, std::span<const Run> runs) {
   if (tentatives_ == 0 || !writes_state(instruction)) return;
-  const bool copied = std::any_of(instruction.places.begin(), instruction.places.end(), [&](const Place& place) {
+  bool copied = false, changes = false;
+  for (const auto& place : instruction.places) {
     const uint32_t slice = model_->slice_of[place.table];
-    return slice != no_name && !model_->graph.declarations[place.table].counter &&
-           model_->layout[slice].follows() == no_name;
-  });
-  if (!copied) return;
-  Noted noted{&instruction, {}, note_bytes_.size()};
+    if (slice == no_name || model_->graph.declarations[place.table].counter) continue;
+    changes = true;
+    copied = copied || model_->layout[slice].follows() == no_name;
+  }
+  if (!changes) return;
+  Noted noted{&instruction, {}, note_bytes_.size(), copied};
   for (const auto& run : runs) {
-    if (!run.tentative) continue;
+    if (!run.tentative || !(copied || run.noted)) continue;
     noted.runs.push_back(run);
     for (const auto& argument : instruction.in) {
       if (argument.constant) continue;
@@ -173,21 +178,69 @@ void Executor::note_inputs(const Space& space, const Instruction& instruction, s
   if (!noted.runs.empty()) noted_.push_back(std::move(noted));
 }
 
-void Executor::keep(std::span<const Run> kept) {
+std::vector<std::vector<Executor::Walk>> Executor::keep(std::span<const Run> kept) {
+  std::vector<std::vector<Walk>> out(kept.size());
   const std::span own(tentative_.data(), std::exchange(tentatives_, 0));
-  if (own.empty()) return;
+  if (own.empty()) return out;
   bool all = true;
   for (auto& each : own) {
     const auto found =
         std::find_if(kept.begin(), kept.end(), [&](const Run& run) { return run.context == each.run.context; });
     each.stay = found == kept.end() ? each.run.rows : found->rows;
     all = all && each.whole();
+    if (each.run.noted && !each.whole()) out[static_cast<size_t>(found - kept.begin())] = walks_of(each);
   }
   if (!all) walk_again(own);
   for (const auto& each : own) {
     raise(*each.space, each.run);
     if (!each.whole()) take_back(*each.space, *each.run.context, each.mark, each.stay);
   }
+  return out;
+}
+
+// The rows that do not stay.
+std::vector<Executor::Walk> Executor::walks_of(const Tentative& own) const {
+  std::vector<Walk> out(own.run.rows - own.stay);
+  for (const auto& [instruction, runs, bytes_at, copied] : noted_) {
+    const std::byte* from = note_bytes_.data() + bytes_at;
+    for (const auto& run : runs) {
+      const bool of_it = run.context == own.run.context;
+      const size_t before = run.row - own.run.row;
+      const auto row = [&](size_t i) -> Walk* {
+        return of_it && before + i >= own.stay ? &out[before + i - own.stay] : nullptr;
+      };
+      for (size_t i = 0; i < run.rows; ++i)
+        if (auto* to = row(i)) to->ops.push_back(instruction);
+      for (const auto& argument : instruction->in) {
+        if (argument.constant) continue;
+        const size_t bytes = own.space->program->values[argument.id].bytes;
+        for (size_t i = 0; i < run.rows; ++i, from += bytes)
+          if (auto* to = row(i)) to->inputs.insert(to->inputs.end(), from, from + bytes);
+      }
+    }
+  }
+  return out;
+}
+
+void Executor::walk(Context& context, size_t block, const Walk& row) {
+  auto& space = spaces_[block];
+  context.settle();
+  reserve(context, block, 1);
+  if (again_.size() < space.memory.size()) again_ = DeviceMemory(model_->device, space.memory.size());
+  std::swap(space.memory, again_);
+  const Run run{&context, 0, 1};
+  const std::byte* from = row.inputs.data();
+  for (const auto* instruction : row.ops) {
+    for (const auto& argument : instruction->in) {
+      if (argument.constant) continue;
+      const size_t bytes = space.program->values[argument.id].bytes;
+      std::memcpy(value(space, argument.id), from, bytes);
+      from += bytes;
+    }
+    dispatch(space, *instruction, 0, 1, {&run, 1});
+  }
+  std::swap(space.memory, again_);
+  raise(space, run);
 }
 
 // Gives tables their bytes from before the step, and takes the rows that stay through what wrote them. Counters stand
@@ -197,11 +250,12 @@ void Executor::walk_again(std::span<const Tentative> own) {
   for (const auto& each : own) {
     if (!each.whole()) give_images(space, *each.run.context, each.mark);
   }
-  if (noted_.empty()) return;
+  if (std::none_of(noted_.begin(), noted_.end(), [](const Noted& noted) { return noted.copied; })) return;
   // The values of the step are still needed.
   if (again_.size() < space.memory.size()) again_ = DeviceMemory(model_->device, space.memory.size());
   std::swap(space.memory, again_);
-  for (const auto& [instruction, runs, bytes_at] : noted_) {
+  for (const auto& [instruction, runs, bytes_at, copied] : noted_) {
+    if (!copied) continue;
     std::vector<Run> again;
     const std::byte* from = note_bytes_.data() + bytes_at;
     for (const auto& run : runs) {

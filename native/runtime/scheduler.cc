@@ -170,9 +170,11 @@ void Scheduler::plan(Executor& executor) {
   }
   drawn_.clear();
   drafts_.begin(generating.size(), reading_.empty() ? 0 : read_beside_);
+  const uint64_t kept = counts_.kept;
   predict_next(executor, generating);
   lay_drawn(executor);
-  if (reading_.empty()) return;
+  // Items whose tokens needed no row are answered before readers take a step of their own.
+  if (reading_.empty() || (tokens_.empty() && counts_.kept > kept)) return;
   // The starved item has its rows already and now stands last in the queue.
   const size_t readers = reading_.size() - (urgent > 0 ? 1 : 0);
   if (tokens_.size() < most)
@@ -325,22 +327,26 @@ void Scheduler::advance(Executor& executor) {
   if (remembers) asked = bring_asked(runs_);
   for (size_t run = 0; run < runs_.size(); ++run) {
     Work& work = *run_work_[run];
-    auto& head = work.context().head;
     // unread(), not reading(): the tokens of an item that failed in this step are fed as well.
     const bool fed = work.unread();
     for (size_t r = 0; r < runs_[run].rows; ++r) {
       const size_t row = runs_[run].row + r;
-      const std::span<const float> hidden{hiddens + row * width, width};
-      if (!executor.model().host().finite(hidden.data(), width)) fail_state(work, head.pulse);
-      head.chain.pulse(tokens_[row], hidden);
-      ++head.pulse;
+      pass(work, tokens_[row], {hiddens + row * width, width});
     }
     if (remembers && !work.context().broken) remember(executor, work, runs_[run], hiddens, std::move(asked[run]));
     drafts_.fed(work.context(), std::span(tokens_).subspan(runs_[run].row, runs_[run].rows));
-    if (run < judged_.size() && !judged_[run].empty()) keep_ahead(work, std::move(judged_[run]));
+    if (run < judged_.size()) keep_ahead(work, std::move(judged_[run]));
     if (fed) work.fed += runs_[run].rows;
     if (!work.reading() && !work.generating()) check(work);
   }
+}
+
+// Moves the clock and the chain of the item's context past a token with this hidden vector.
+void Scheduler::pass(Work& work, int32_t token, std::span<const float> hidden) {
+  auto& head = work.context().head;
+  if (!work.context().model().host().finite(hidden.data(), hidden.size())) fail_state(work, head.pulse);
+  head.chain.pulse(token, hidden);
+  ++head.pulse;
 }
 
 // Notes the experts of generated tokens for the items that asked.

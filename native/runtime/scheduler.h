@@ -57,6 +57,14 @@ class Scheduler {
   void fail_step(const Error& error);
 
  private:
+  // A row that a step computed ahead of what the session had asked for by then. It happens if the session draws its
+  // token: then without a pass over the weights.
+  struct Coming {
+    int32_t token;
+    std::vector<float> hidden;  // [channels]
+    std::vector<float> logits;  // [vocabulary], behind it
+    Executor::Walk walk;
+  };
   // An item on its way.
   struct Work {
     Item item;
@@ -66,6 +74,7 @@ class Scheduler {
     std::string first_non_finite = {};  // with ExecutorOptions::watch: the first node that gave a non-finite number
     std::shared_ptr<Ticket> ticket = {};
     std::shared_ptr<Adapting> adapting = {};     // on its way
+    std::vector<Coming> coming = {};             // rows behind the token that is drawn next
     std::optional<Pace::Time> waits_since = {};  // for archived blocks of its context
     std::vector<int32_t> stepping = {};  // tokens of its run in the middle of a step, or of its parked run; else none
     size_t passed_over = 0;              // steps in a row that left it out, for want of rows or of room for its context
@@ -130,20 +139,25 @@ class Scheduler {
   std::vector<Work*> run_work_;  // [runs]: the item of each run
   std::vector<Work*> pinned_;    // items whose contexts are pinned for this step
   size_t read_beside_ = 0;       // rows of reading items in the step before
+  std::vector<Work*> followed_;  // items that draw once more: their token needed no row
   std::vector<std::pair<Work*, int32_t>> drawn_;  // what generating items drew, each to be fed
 
   Drafts drafts_;
-  // Logits of the token that follows, which a step computed while it judged drafts.
+  // What a step computed behind the last token of a context, while it judged drafts.
   struct Ahead {
-    uint64_t pulse;
-    Chain chain;
-    std::vector<float> logits;  // [vocabulary]
+    uint64_t pulse = 0;
+    Chain chain = {};
+    std::vector<float> logits = {};  // [vocabulary], of the token that follows; empty: nothing
+    std::vector<Coming> coming = {};
   };
   std::unordered_map<const Context*, Ahead> ahead_;
-  std::vector<std::vector<float>> judged_;  // [runs] of the step; empty where there are none
-  void keep_ahead(Work& work, std::vector<float> logits);
-  // Of the context as it stands; none where they are not known.
-  std::optional<std::vector<float>> take_ahead(const Context& context);
+  size_t ahead_rows_ = 0;      // of logits in it
+  std::vector<Ahead> judged_;  // [runs] of the step
+  void keep_ahead(Work& work, Ahead ahead);
+  // Of the context as it stands.
+  std::optional<Ahead> take_ahead(const Context& context);
+  bool follow(Executor& executor, Work& work, int32_t token);
+  void pass(Work& work, int32_t token, std::span<const float> hidden);
 
   // A surprisal of the last step that is still to be computed. It waits for the next step, whose draws need the output
   // projection as well: both share one pass over the projection's weights.

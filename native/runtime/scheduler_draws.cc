@@ -72,18 +72,25 @@ const float* predicted(Executor& executor, size_t rows) {
 // Runs block "predict" over the hidden vectors of two kinds of rows: of each item in `which`, to draw its next token
 // (its context keeps that vector), where its logits are not known already; and of each owed surprisal.
 void Scheduler::predict_next(Executor& executor, std::vector<Work*> which) {
-  std::vector<Work*> known;
-  std::vector<std::vector<float>> kept;
-  std::erase_if(which, [&](Work* work) {
-    auto ahead = ahead_.empty() ? std::nullopt : take_ahead(work->context());
-    if (!ahead) return false;
-    known.push_back(work);
-    kept.push_back(std::move(*ahead));
-    return true;
-  });
   std::vector<const float*> logits;
-  for (const auto& row : kept) logits.push_back(row.data());
-  if (!known.empty()) sample_next(executor, known, logits);
+  for (;;) {
+    std::vector<Work*> known;
+    std::vector<std::vector<float>> rows;
+    std::erase_if(which, [&](Work* work) {
+      auto ahead = take_ahead(work->context());
+      if (!ahead) return false;
+      known.push_back(work);
+      rows.push_back(std::move(ahead->logits));
+      work->coming = std::move(ahead->coming);
+      return true;
+    });
+    if (known.empty()) break;
+    logits.clear();
+    for (const auto& row : rows) logits.push_back(row.data());
+    sample_next(executor, known, logits);
+    which.insert(which.end(), followed_.begin(), followed_.end());
+    followed_.clear();
+  }
 
   std::vector<const std::byte*> hiddens;
   std::vector<int32_t> expected;
@@ -162,7 +169,7 @@ void Scheduler::sample_next(Executor& executor, std::span<Work* const> which, st
     take(work.item, work.result, draws[r]);
     // A model without other perspectives looks at nothing.
     if (work.item.perspectives && !own.empty()) work.result.draws.push_back(drawn[r].note);
-    drawn_.emplace_back(&work, draws[r].token);
+    if (!follow(executor, work, draws[r].token)) drawn_.emplace_back(&work, draws[r].token);
   }
 }
 
@@ -199,8 +206,36 @@ void Scheduler::lay_drawn(Executor& executor) {
     }
     runs_.back().rows += drafts[i].size();
     runs_.back().tentative = true;
+    runs_.back().noted = drafts[i].size() > work->item.count - work->result.generated.size();
     tokens_.insert(tokens_.end(), drafts[i].begin(), drafts[i].end());
   }
+}
+
+// Where a step computed the row of this token already, it happens now, and needs no row in this step.
+bool Scheduler::follow(Executor& executor, Work& work, int32_t token) {
+  if (work.coming.empty()) return false;
+  auto coming = std::exchange(work.coming, {});
+  const bool same = coming.front().token == token;
+  drafts_.judged(work.context(), 1, same ? 1 : 0);
+  if (!same) return false;
+  auto& row = coming.front();
+  executor.walk(work.context(), executor.model().graph.language->step, row.walk);
+  pass(work, token, row.hidden);
+  ++counts_.tokens;
+  ++counts_.kept;
+  drafts_.fed(work.context(), {&token, 1});
+  Ahead ahead{0, {}, std::move(row.logits), {}};
+  coming.erase(coming.begin());
+  ahead.coming = std::move(coming);
+  keep_ahead(work, std::move(ahead));
+  std::string reason;
+  if (!work.generating())
+    check(work);
+  else if (executor.room(work.context(), executor.model().graph.language->step, 1, reason) == 0)
+    work.result.ended = Ended::positions;
+  else
+    followed_.push_back(&work);
+  return true;
 }
 
 // How many drafts may stand behind the token.
@@ -212,8 +247,10 @@ size_t Scheduler::draft_room(Executor& executor, Work& work, int32_t token) cons
       executor.options().watch || work.result.ended != Ended::not_early ||
       (graph.memory && graph.memory->special(token)))
     return 0;
-  size_t room = std::min(
-      {rows, executor.rows_of(graph.language->predict), work.item.count - work.result.generated.size() + 1});
+  size_t room = std::min(rows, executor.rows_of(graph.language->predict));
+  // Rows behind the last token of the item come with its next item. What else such a row gives would be lost.
+  if (!work.item.more || graph.memory || work.item.perspectives)
+    room = std::min(room, work.item.count - work.result.generated.size() + 1);
   std::string reason;
   room = executor.room(work.context(), step, room, reason);
   return executor.within_segment(work.context(), step, room) - 1;
@@ -241,13 +278,19 @@ void Scheduler::judge(Executor& executor) {
     rows += runs_[run].rows;
   }
   if (!part.empty()) judge_runs(executor, part, rows);
-  executor.keep(runs_);
+  auto walks = executor.keep(runs_);
+  for (size_t run = 0; run < runs_.size(); ++run) {
+    // Those of rows behind a wrong draft are of no use.
+    auto& coming = judged_[run].coming;
+    for (size_t i = 0; i < coming.size(); ++i) coming[i].walk = std::move(walks[run][i]);
+  }
 }
 
 void Scheduler::judge_runs(Executor& executor, std::span<const size_t> runs, size_t rows) {
   const auto& model = executor.model();
   const auto& language = *model.graph.language;
-  const size_t bytes = model.graph.width(language.hidden) * sizeof(float), vocabulary = model.graph.vocabulary();
+  const size_t channels = model.graph.width(language.hidden), bytes = channels * sizeof(float);
+  const size_t vocabulary = model.graph.vocabulary();
   const std::byte* hidden = executor.address(language.step, step_value(executor, language.hidden));
   std::vector<const std::byte*> hiddens;
   std::vector<std::pair<size_t, size_t>> of;  // [rows]: run, and row of it
@@ -286,36 +329,52 @@ void Scheduler::judge_runs(Executor& executor, std::span<const size_t> runs, siz
         break;
       take(work.item, work.result, drawn);
     }
+    const bool over = work.result.generated.size() == work.item.count;
     if (runs_[run].tentative) {
-      const size_t drafted = runs_[run].rows - 1;
-      counts_.drafted += drafted;
+      counts_.drafted += runs_[run].rows - 1;
       counts_.kept += stay - 1;
-      drafts_.judged(work.context(), drafted, stay - 1);
+      // Those that the next item draws, or does not, are judged then.
+      if (const size_t own = over ? stay : runs_[run].rows; own > 1) drafts_.judged(work.context(), own - 1, stay - 1);
     }
     if (work.generating() || (work.item.more && work.result.ended == Ended::not_early)) {
-      const float* last = logits + (first + stay - 1) * vocabulary;
-      judged_[run].assign(last, last + vocabulary);
+      const auto row_of = [&](const auto* rows_at, size_t width, size_t row) {
+        return std::vector<float>(rows_at + row * width, rows_at + (row + 1) * width);
+      };
+      judged_[run].logits = row_of(logits, vocabulary, first + stay - 1);
+      for (size_t row = stay; over && row < runs_[run].rows; ++row)
+        judged_[run].coming.push_back({tokens_[runs_[run].row + row],
+                                       row_of(reinterpret_cast<const float*>(hiddens[first + row]), channels, 0),
+                                       row_of(logits, vocabulary, first + row),
+                                       {}});
     }
     first += runs_[run].rows;
     runs_[run].rows = stay;
   }
 }
 
-void Scheduler::keep_ahead(Work& work, std::vector<float> logits) {
-  if (work.result.error) return;
+void Scheduler::keep_ahead(Work& work, Ahead ahead) {
+  if (work.result.error || ahead.logits.empty()) return;
   const auto& context = work.context();
-  const size_t most = std::max(least_ahead, most_ahead_bytes / (logits.size() * sizeof(float)));
-  if (ahead_.size() >= most) ahead_.clear();
-  ahead_[&context] = {context.head.pulse, context.head.chain, std::move(logits)};
+  const size_t most = std::max(least_ahead, most_ahead_bytes / (ahead.logits.size() * sizeof(float)));
+  if (ahead_rows_ >= most) {
+    ahead_.clear();
+    ahead_rows_ = 0;
+  }
+  ahead.pulse = context.head.pulse;
+  ahead.chain = context.head.chain;
+  (void)take_ahead(context);
+  ahead_rows_ += 1 + ahead.coming.size();
+  ahead_[&context] = std::move(ahead);
 }
 
-std::optional<std::vector<float>> Scheduler::take_ahead(const Context& context) {
+std::optional<Scheduler::Ahead> Scheduler::take_ahead(const Context& context) {
   const auto found = ahead_.find(&context);
   if (found == ahead_.end()) return std::nullopt;
-  auto [pulse, chain, logits] = std::move(found->second);
+  auto ahead = std::move(found->second);
   ahead_.erase(found);
-  if (pulse != context.head.pulse || !(chain == context.head.chain)) return std::nullopt;
-  return logits;
+  ahead_rows_ -= 1 + ahead.coming.size();
+  if (ahead.pulse != context.head.pulse || !(ahead.chain == context.head.chain)) return std::nullopt;
+  return ahead;
 }
 
 // Notes a surprisal to be computed for each fed row whose item asked for nats. The hidden vector of the token before

@@ -2,7 +2,16 @@
 import { closeSync, existsSync, openSync, readSync } from 'node:fs'
 import type { TopicNames } from '../../topics/index.ts'
 import { partitionsIn } from '../client/topics.ts'
-import type { CacheDtype, DeviceKind, ExpertOptions, Model, OpenModelOptions, Overflow } from '../engine/types.ts'
+import { readSpeculation } from '../engine/speculation.ts'
+import type {
+  CacheDtype,
+  DeviceKind,
+  ExpertOptions,
+  Model,
+  OpenModelOptions,
+  Overflow,
+  Speculation,
+} from '../engine/types.ts'
 import { ContinuoError, codeOf, messageOf } from '../errors.ts'
 import type { ModelPackage } from '../models/open.ts'
 import { type PartitionState, readPartitionState } from '../operators/partition-state.ts'
@@ -17,6 +26,7 @@ import { openLog } from '../streams/open.ts'
 import type { ExitCode } from './command.ts'
 import {
   choice,
+  type Flag,
   needed,
   on,
   optional,
@@ -94,6 +104,20 @@ export const deviceFlag = choice(
   'where the model runs, with the same bits: auto takes a CUDA device where one can be used, else the CPU',
   'auto',
 )
+/** `N`, or `N,always`: see `Speculation`. */
+export const speculateFlag: Flag<Speculation | undefined> = {
+  kind: 'value',
+  hint: 'N',
+  help: 'guess up to N tokens ahead of each session that generates and judge them in one pass: faster where text repeats, the same results (docs/speculation.md)',
+  read: (given, name) => {
+    if (given.length === 0) return undefined
+    try {
+      return readSpeculation(given.at(-1)!, name)
+    } catch (error) {
+      throw usage(messageOf(error))
+    }
+  },
+}
 export const overflowFlag = choice(
   ['refuse', 'window'],
   'past the last position of a model that has one: refuse, or attend to a window (untrained; another model to the log)',
@@ -143,6 +167,7 @@ export const recomputeFlags = {
   'cache-dtype': cacheDtypeFlag,
   threads: threadsFlag,
   device: deviceFlag,
+  speculate: speculateFlag,
   ...expertFlags,
 }
 
@@ -254,6 +279,7 @@ export const validation = (
 interface OpenFlags extends Partial<Values<typeof expertFlags>> {
   readonly threads?: number | undefined
   readonly 'step-target'?: number
+  readonly speculate?: Speculation | undefined
   readonly 'draft-model'?: string | undefined
   readonly overflow?: Overflow
   readonly 'cache-dtype'?: CacheDtype | undefined
@@ -282,6 +308,7 @@ export const openOptions = ({
   'cache-dtype': cacheDtype,
   device,
   'step-target': stepTarget,
+  speculate,
   'draft-model': draftModel,
   ...flags
 }: OpenFlags): OpenModelOptions => ({
@@ -291,6 +318,7 @@ export const openOptions = ({
   ...(cacheDtype === undefined ? {} : { cacheDtype }),
   ...(device === undefined ? {} : { device }),
   ...(stepTarget === undefined ? {} : { stepTarget }),
+  ...(speculate === undefined ? {} : { speculate }),
   ...(draftModel === undefined ? {} : { draftModel }),
   warn: say,
 })

@@ -17,6 +17,7 @@ import {
   overflowFlag,
   partitionsFlag,
   sealFlags,
+  speculateFlag,
   threadsFlag,
 } from './common.ts'
 import { formerly, optional, optionalWhole, real, text, type Values, whole } from './flags.ts'
@@ -40,6 +41,7 @@ export const workerFlags = {
   'cache-dtype': cacheDtypeFlag,
   threads: threadsFlag,
   device: deviceFlag,
+  speculate: speculateFlag,
   'draft-model': draftFlag,
   ...expertFlags,
   'step-target': real(

@@ -37,6 +37,7 @@ import {
   type TensorEntry,
 } from './native.ts'
 import { checkGraph } from './plan.ts'
+import { checkSpeculation, usualSpeculation } from './speculation.ts'
 import {
   type Context,
   ContextBroken,
@@ -48,7 +49,6 @@ import {
   type EngineStats,
   type Model,
   type OpenModelOptions,
-  SPECULATION,
   type Speculation,
   STEP_TARGET,
   type WorkResult,
@@ -147,12 +147,6 @@ const stepTargetOf = ({ stepTarget = STEP_TARGET.usual }: OpenModelOptions): num
   const { min, max } = STEP_TARGET
   if (stepTarget >= min && stepTarget <= max) return stepTarget
   return invalid(`stepTarget is ${stepTarget}, expected a number from ${min} to ${max}.`)
-}
-
-const checkSpeculation = ({ tokens }: Speculation): void => {
-  const { min, max } = SPECULATION
-  if (!Number.isInteger(tokens) || tokens < min || tokens > max)
-    invalid(`speculate.tokens is ${tokens}, expected a whole number from ${min} to ${max}.`)
 }
 
 const draftBytesOf = ({ draftBytes = DRAFT_BYTES.usual }: OpenModelOptions): number => {
@@ -266,7 +260,7 @@ export const loadModel = async (
   const { memoryFile } = request
   const fingerprint = await fingerprintOf(request)
   const { keepPacked = true, watch = false, warn = (message) => process.emitWarning(message) } = options
-  const { speculate: speculation = { tokens: draft === null ? SPECULATION.min : SPECULATION.drafting } } = options
+  const { speculate: speculation = usualSpeculation(draft !== null) } = options
   checkSpeculation(speculation)
   const draftBytes = draftBytesOf(options)
   if (draft !== null && device !== 'cpu')

@@ -571,7 +571,7 @@ export interface OpenModelOptions {
    * steps are as large as they can be. More serves readers, less those that wait for tokens. Bounds and default: `STEP_TARGET`.
    */
   readonly stepTarget?: number
-  /** Default: no guesses; with a `draftModel` 8 of them. */
+  /** Default: what the variable CONTINUO_SPECULATE says (`N` or `N,always`), else no guesses; with a `draftModel` 8. */
   readonly speculate?: Speculation
   /**
    * A smaller package with the same tokenizer, on the CPU as this one: it guesses what sessions draw next, where their own past does not

@@ -75,6 +75,12 @@ export const createMetrics = ({ log, names, model, worker }: MetricsDeps): Metri
     () => model.stats.items,
   )
   fromStats('continuo_engine_tokens_total', 'Tokens processed, replays included', () => model.stats.tokens)
+  fromStats(
+    'continuo_engine_drafted_total',
+    'Tokens that were guessed ahead of sessions (--speculate)',
+    () => model.stats.drafted,
+  )
+  fromStats('continuo_engine_drafts_kept_total', 'Those of them that were drawn', () => model.stats.kept)
   const taskState = new Gauge({
     name: 'continuo_task_state',
     help: '1 for the state the task of a partition is in',

@@ -3,16 +3,9 @@ import type { Context, Generate, Model, OpenModelOptions, Sampling } from '../..
 import { ContinuoError, type ErrorCode } from '../../src/errors.ts'
 import { openModel } from '../../src/models/open.ts'
 
-/**
- * How suites open a model that say nothing themselves: on the CPU, unless tools/device.vitest.ts runs them; without guesses, unless
- * tools/speculate.vitest.ts does.
- */
-export const testDevice: Pick<OpenModelOptions, 'device' | 'speculate'> = {
-  ...(process.env.CONTINUO_TEST_DEVICE === 'cuda' && { device: 'cuda' }),
-  ...(process.env.CONTINUO_TEST_SPECULATE && {
-    speculate: { tokens: Number(process.env.CONTINUO_TEST_SPECULATE), adapt: false },
-  }),
-}
+/** Where suites open a model that say no device themselves: the CPU, unless tools/device.vitest.ts runs them. */
+export const testDevice: Pick<OpenModelOptions, 'device'> =
+  process.env.CONTINUO_TEST_DEVICE === 'cuda' ? { device: 'cuda' } : {}
 
 /** Opens a model that closes with the test. */
 export const open = async (dir: string, options: OpenModelOptions = { threads: 1 }): Promise<Model> => {

@@ -5,7 +5,17 @@ import type { ModelPackage } from '../../models/open.ts'
 import { chatTurn } from '../../sessions/chat.ts'
 import { SessionManager } from '../../sessions/manager.ts'
 import { command, type ExitCode } from '../command.ts'
-import { cacheDtypeFlag, deviceFlag, draftFlag, expertFlags, modelFlag, overflowFlag, threadsFlag, withModel } from '../common.ts'
+import {
+  cacheDtypeFlag,
+  deviceFlag,
+  draftFlag,
+  expertFlags,
+  modelFlag,
+  overflowFlag,
+  speculateFlag,
+  threadsFlag,
+  withModel,
+} from '../common.ts'
 import { choice, optional, usage, whole } from '../flags.ts'
 import { print, printable, printJson, say } from '../output.ts'
 import { drawn, generateEvent, recommendedFlag, samplingFlags } from '../sampling.ts'
@@ -27,6 +37,7 @@ const flags = {
   'cache-dtype': cacheDtypeFlag,
   threads: threadsFlag,
   device: deviceFlag,
+  speculate: speculateFlag,
   'draft-model': draftFlag,
   ...expertFlags,
 }

@@ -19,6 +19,7 @@ import {
   expertFlags,
   modelFlag,
   overflowFlag,
+  speculateFlag,
   threadsFlag,
   withModel,
 } from '../common.ts'
@@ -100,6 +101,7 @@ export const generate = command({
     'cache-dtype': cacheDtypeFlag,
     threads: threadsFlag,
     device: deviceFlag,
+    speculate: speculateFlag,
     'draft-model': draftFlag,
     ...expertFlags,
     ...blockFlags,

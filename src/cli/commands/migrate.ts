@@ -18,6 +18,7 @@ import {
   inputTopicFlag,
   overflowFlag,
   sealFlags,
+  speculateFlag,
   threadsFlag,
   tlsFlags,
   withLog,
@@ -110,6 +111,7 @@ export const migrate = command({
     'cache-dtype': cacheDtypeFlag,
     threads: threadsFlag,
     device: deviceFlag,
+    speculate: speculateFlag,
     ...expertFlags,
   },
   notes:

@@ -183,11 +183,14 @@ void DraftModel::go_on(std::span<Asked* const> asked) {
   for (auto* each : asked) {
     auto& session = sessions_.at(each->drawing->context);
     std::string reason;
-    each->over = executor_->room(*session.context, step, 1, reason) == 0;
+    each->over = executor_->room(*session.context, step, 1, reason) == 0 ||
+                 bytes_ + executor_->tentative_bytes(step) > most_bytes_;
     if (each->over) continue;
     const int32_t token = each->guesses.back().token;
     session.marks.push_back(executor_->mark(*session.context, step, 1));
     session.ahead.push_back(token);
+    session.bytes += session.marks.back().before.size();
+    bytes_ += session.marks.back().before.size();
     feeds.push_back({each, &session, {token}});
   }
   guess_behind(feeds);

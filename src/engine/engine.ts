@@ -241,7 +241,12 @@ const boundedLayout = (graph: Graph): StateLayout => {
 }
 
 /** Loads a model that guesses tokens for that of the engine; throws INVALID where it cannot. */
-const loadDraft = async (engine: EngineHandle, { graph, paths, ...request }: LoadRequest, bytes: number, keep: boolean) => {
+const loadDraft = async (
+  engine: EngineHandle,
+  { graph, paths, ...request }: LoadRequest,
+  bytes: number,
+  keep: boolean,
+) => {
   const key = packedKey(await fingerprintOf({ ...request, graph, paths }), graph)
   const packed = keep ? `${paths[0]}.packed` : ''
   await awaitNative((addon) => addon.draft(engine, JSON.stringify(graph), paths, packed, key, bytes))

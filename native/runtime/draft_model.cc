@@ -23,18 +23,22 @@ DraftModel::DraftModel(std::shared_ptr<const Model> model, ThreadPool& pool, siz
 
 Status DraftModel::fits(const Model& other) const {
   const auto refused = [](auto&&... what) {
-    return Error{Code::invalid, text("The draft model ", what..., " Name another package, or leave the draft model out.")};
+    return Error{Code::invalid,
+                 text("The draft model ", what..., " Name another package, or leave the draft model out.")};
   };
   const auto& graph = model_->graph;
   if (!graph.language || !other.graph.language)
-    return refused("and the model that it guesses for must both be language models; one of them has no block \"step\" or \"predict\".");
+    return refused(
+        "and the model that it guesses for must both be language models; one of them has no block \"step\" or "
+        "\"predict\".");
   if (graph.vocabulary() != other.graph.vocabulary())
     return refused("has ", graph.vocabulary(), " tokens, expected the ", other.graph.vocabulary(),
                    " of the model that it guesses for.");
   if (graph.memory)
     return refused("has a memory outside of its context (memory.json), expected a plain language model.");
   if (executor_->tentative_rows(graph.language->step) == 0)
-    return refused("cannot take back what it read, because its experts lie in a store, or by the way it writes its state.");
+    return refused(
+        "cannot take back what it read, because its experts lie in a store, or by the way it writes its state.");
   return Done{};
 }
 
@@ -136,8 +140,7 @@ void DraftModel::guess(std::span<Asked* const> asked) {
   for (size_t from = 0; from < asked.size(); from += most) {
     const auto part = asked.subspan(from, std::min(most, asked.size() - from));
     std::vector<const std::byte*> hiddens;
-    for (const auto* each : part)
-      hiddens.push_back(sessions_.at(each->drawing->context).context->data(language.last));
+    for (const auto* each : part) hiddens.push_back(sessions_.at(each->drawing->context).context->data(language.last));
     predict(*executor_, hiddens);
     const float* logits = predicted(*executor_, part.size());
     for (size_t i = 0; i < part.size(); ++i) {

@@ -197,7 +197,8 @@ void Drafts::look_back(Own& own, int32_t token) {
     const uint64_t ago = own.pulse - (own.guessed_at + i);
     if (ago > past.size()) break;
     const double right = own.guesses[i].token == (ago == 0 ? token : past[past.size() - ago]) ? 1 : 0;
-    rates.kept[ModelRates::class_of(own.guesses[i].p)] += newest * (right - rates.kept[ModelRates::class_of(own.guesses[i].p)]);
+    rates.kept[ModelRates::class_of(own.guesses[i].p)] +=
+        newest * (right - rates.kept[ModelRates::class_of(own.guesses[i].p)]);
     rates.all += (own.tried ? newest_tried : newest) * (right - rates.all);
     if (right == 0) break;
   }
@@ -311,7 +312,8 @@ void Drafts::guess(std::span<Part> parts, Room room) {
   if (guesses == 0) return;
   const double each = guessing_ / static_cast<double>(guesses);
   // Something else may have held it up.
-  guess_seconds_ = guess_seconds_ == 0 ? each : guess_seconds_ + 0.05 * (std::min(each, 3 * guess_seconds_) - guess_seconds_);
+  guess_seconds_ =
+      guess_seconds_ == 0 ? each : guess_seconds_ + 0.05 * (std::min(each, 3 * guess_seconds_) - guess_seconds_);
 }
 
 void Drafts::judged(const Context& context, size_t drafted, size_t kept) {

@@ -8,10 +8,10 @@
 // have a bound.
 //
 // A drafted row costs time in any case, and gains a token if it is kept. So a step has those drafts that raise the
-// expected tokens per second: by the share of drafts that were kept lately, for matches of such a length, or for guesses
-// of which the smaller model was so sure; by the time of a step as a linear function of its rows, and by the time that
-// the smaller model takes for a guess, which are measured. Where none does, one is tried now and then. A try of the
-// smaller model needs no row: what the session draws in the end says how good its guesses were.
+// expected tokens per second: by the share of drafts that were kept lately, for matches of such a length, or for
+// guesses of which the smaller model was so sure; by the time of a step as a linear function of its rows, and by the
+// time that the smaller model takes for a guess, which are measured. Where none does, one is tried now and then. A try
+// of the smaller model needs no row: what the session draws in the end says how good its guesses were.
 #pragma once
 
 #include <array>
@@ -100,8 +100,8 @@ class Drafts {
   struct ModelRates {
     static constexpr std::array<double, 5> least_p{0.4, 0.6, 0.8, 0.95, 0.99};
     std::array<double, 6> kept{0.25, 0.5, 0.7, 0.85, 0.95, 0.99};  // share of each class, a moving average
-    double all = 0.6;                                             // of all classes together
-    uint32_t passed = 0, wait = 8;                                // as of Rate
+    double all = 0.6;                                              // of all classes together
+    uint32_t passed = 0, wait = 8;                                 // as of Rate
     static size_t class_of(float p);
   };
   struct Own {
@@ -118,8 +118,8 @@ class Drafts {
   static size_t class_of(size_t length);
   Own& of(const Context& context);
   void bound();
-  // Drafts in a row that raise the expected tokens per second of the step, each kept with this chance if those before it
-  // are, at this cost; and tokens and time of the step then.
+  // Drafts in a row that raise the expected tokens per second of the step, each kept with this chance if those before
+  // it are, at this cost; and tokens and time of the step then.
   struct Prospect {
     size_t count = 0;
     double tokens, time;

@@ -118,8 +118,8 @@ class Executor {
   // What the row did to the tables of its context, which stand as they did before it in that step. The caller moves
   // clock and chain.
   void walk(Context& context, size_t block, const Walk& row);
-  // A copy of what so many rows of a context are about to overwrite, and the way back from behind these rows; of several
-  // copies the newest first. The caller moves clock and chain. Of a block with as many tentative_rows().
+  // A copy of what so many rows of a context are about to overwrite, and the way back from behind these rows; of
+  // several copies the newest first. The caller moves clock and chain. Of a block with as many tentative_rows().
   struct Mark {
     size_t rows = 0;
     std::vector<std::byte> before;  // of the images, then of the rings

@@ -134,12 +134,12 @@ class Scheduler {
   Works generating_;  // in order of arrival
 
   // The current step.
-  std::vector<int32_t> tokens_;  // [rows]
-  std::vector<Run> runs_;        // [runs]; together they cover the rows that were not taken back
-  std::vector<Work*> run_work_;  // [runs]: the item of each run
-  std::vector<Work*> pinned_;    // items whose contexts are pinned for this step
-  size_t read_beside_ = 0;       // rows of reading items in the step before
-  std::vector<Work*> followed_;  // items that draw once more: their token needed no row
+  std::vector<int32_t> tokens_;                   // [rows]
+  std::vector<Run> runs_;                         // [runs]; together they cover the rows that were not taken back
+  std::vector<Work*> run_work_;                   // [runs]: the item of each run
+  std::vector<Work*> pinned_;                     // items whose contexts are pinned for this step
+  size_t read_beside_ = 0;                        // rows of reading items in the step before
+  std::vector<Work*> followed_;                   // items that draw once more: their token needed no row
   std::vector<std::pair<Work*, int32_t>> drawn_;  // what generating items drew, each to be fed
 
   Drafts drafts_;

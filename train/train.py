@@ -43,6 +43,7 @@ def arguments():
     ap.add_argument("--holdout", type=float, default=0.05, help="fraction at the end of each text, never trained on")
     ap.add_argument("--hidden", type=int, default=192)
     ap.add_argument("--layers", type=int, default=6)
+    ap.add_argument("--intermediate", type=int, help="channels in the channel mix; default 4 x hidden")
     ap.add_argument("--batch", type=int, default=16, help="lanes, over all workers")
     ap.add_argument("--length", type=int, default=512, help="window in bytes")
     ap.add_argument("--jump", type=float, default=1 / 16, help="chance per window that a lane jumps to a new place")
@@ -73,7 +74,7 @@ def model_config(args):
     def rank(factor):  # the official rule
         return max(32, int(round(factor * args.hidden ** 0.5 / 32) * 32))
 
-    return Config(256, args.hidden, args.layers, 64, 4 * args.hidden, rank(2.5), rank(2.5), rank(1.7), rank(5))
+    return Config(256, args.hidden, args.layers, 64, args.intermediate or 4 * args.hidden, rank(2.5), rank(2.5), rank(1.7), rank(5))
 
 
 def learning_rate(args, step, progress):

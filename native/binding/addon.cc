@@ -327,6 +327,22 @@ Value speculate(const CallbackInfo& info) {
   return info.Env().Undefined();
 }
 
+// draft(engine, graphJson, paths, bytes) → Promise<void>: loads a model that guesses tokens.
+Value draft(const CallbackInfo& info) {
+  const auto env = info.Env();
+  auto engine = open_engine(info[0]);
+  auto call = engine->begin(env);
+  engine->engine().load_draft(
+      info[1].As<Napi::String>(), paths_of(info[2]), static_cast<size_t>(info[3].As<Napi::Number>().Int64Value()),
+      [call](Status loaded) mutable {
+        if (!loaded) return EngineHandle::complete(std::move(call), loaded.error(), {});
+        EngineHandle::complete(std::move(call), std::nullopt,
+                               [](Napi::Env settled, const EngineRef&) -> Value { return settled.Undefined(); });
+      },
+      open_cpu);
+  return call->deferred.Promise();
+}
+
 // stats(engine): its Counts.
 Value stats(const CallbackInfo& info) {
   const auto engine = open_engine(info[0]);
@@ -560,6 +576,7 @@ Napi::Object init(Napi::Env env, Napi::Object exports) {
   exports.Set("exchange", Napi::Function::New(env, guarded<exchange>));
   exports.Set("tokenBytes", Napi::Function::New(env, guarded<token_bytes>));
   exports.Set("speculate", Napi::Function::New(env, guarded<speculate>));
+  exports.Set("draft", Napi::Function::New(env, guarded<draft>));
   exports.Set("stats", Napi::Function::New(env, guarded<stats>));
   exports.Set("submit", Napi::Function::New(env, guarded<submit>));
   exports.Set("logits", Napi::Function::New(env, guarded<logits>));

@@ -1,6 +1,7 @@
 #include "runtime/drafts.h"
 
 #include <algorithm>
+#include <chrono>
 
 namespace continuo {
 
@@ -13,7 +14,12 @@ constexpr size_t most_places = 48, most_alike = 64;
 // A step's weight in the regression after the next step, and that of a draft in its rate.
 constexpr double fading = 0.97, newest = 0.08;
 // Steps between two tries of drafts that seem not worth it.
-constexpr uint32_t least_wait = 8, most_wait = 512;
+constexpr uint32_t least_wait = 8, most_wait = 512, most_model_wait = 1024;
+// Guesses of the draft model in a try, and the weight of each in its rates.
+constexpr size_t tried_guesses = 4;
+constexpr double newest_tried = 0.25;
+// What a guess costs, as a share of a step without rows, before it was measured.
+constexpr double assumed_cost = 0.2;
 
 size_t hash(std::span<const int32_t> gram) {
   uint64_t h = 0;
@@ -110,7 +116,7 @@ Drafts::Own& Drafts::of(const Context& context) {
   own.used = ++clock_;
   if (own.pulse != context.head.pulse) {
     bytes_ -= std::min(bytes_, own.past.bytes());
-    own = Own{context.head.pulse, {}, {}, nullptr, clock_};
+    own = Own{.pulse = context.head.pulse, .used = clock_};
   }
   return own;
 }
@@ -119,7 +125,7 @@ void Drafts::fed(const Context& context, std::span<const int32_t> tokens) {
   if (!on()) return;
   auto& own = own_[&context];
   own.used = ++clock_;
-  if (own.pulse + tokens.size() != context.head.pulse) own = Own{0, {}, {}, nullptr, clock_};
+  if (own.pulse + tokens.size() != context.head.pulse) own = Own{.used = clock_};
   const size_t before = own.past.bytes();
   own.past.append(tokens);
   own.pulse = context.head.pulse;
@@ -143,7 +149,11 @@ void Drafts::bound() {
   }
 }
 
-void Drafts::begin(size_t generating, size_t reading) { rows_ = tokens_ = static_cast<double>(generating + reading); }
+void Drafts::begin(size_t generating, size_t reading) {
+  tokens_ = static_cast<double>(generating + reading);
+  time_ = 1 + share_ * tokens_;
+  guessing_ = 0;
+}
 
 size_t Drafts::class_of(size_t length) {
   size_t out = 0;
@@ -151,37 +161,159 @@ size_t Drafts::class_of(size_t length) {
   return out;
 }
 
-// How many drafts in a row raise the expected tokens per second of the step.
-size_t Drafts::worth(Rate& rate, size_t most) {
-  size_t count = 0;
-  double kept = rate.kept;
-  // Without rows a step takes 1, each row share_.
-  for (; count < most && kept * (1 + share_ * rows_) > tokens_ * share_; ++count) {
-    tokens_ += kept;
-    rows_ += 1;
-    kept *= rate.kept;
-  }
-  if (count > 0 || most == 0) {
-    rate.passed = 0;
-    return count;
-  }
-  if (++rate.passed < rate.wait) return 0;
-  rate.passed = 0;
-  rows_ += 1;
-  return 1;
+size_t Drafts::ModelRates::class_of(float p) {
+  size_t out = 0;
+  for (const double least : least_p) out += p >= least;
+  return out;
 }
 
-std::vector<int32_t> Drafts::propose(const Context& context, int32_t token, size_t most) {
-  auto& own = of(context);
-  most = std::min<size_t>(most, options_.most);
-  const size_t before = own.past.bytes();
-  auto match = own.past.match(token, most);
-  bytes_ += own.past.bytes() - before;
-  if (!options_.adapt) return match.length > 0 ? match.tokens : own.past.any(token, most);
-  if (match.length == 0) return {};
-  own.asked = &own.rates[class_of(match.length)];
-  match.tokens.resize(worth(*own.asked, most));
-  return match.tokens;
+Drafts::Prospect Drafts::prospect(double kept, double cost, size_t most) const {
+  Prospect out{0, tokens_, time_};
+  for (double chance = kept; out.count < most && chance * out.time > out.tokens * cost; ++out.count) {
+    out.tokens += chance;
+    out.time += cost;
+    chance *= kept;
+  }
+  return out;
+}
+
+// Of a guess of the draft model, as a share of a step without rows.
+double Drafts::guess_cost() const {
+  if (guess_seconds_ == 0 || weight_ == 0) return assumed_cost;
+  return guess_seconds_ * (1 + share_ * r_ / weight_) * weight_ / t_;
+}
+
+bool Drafts::tries(uint32_t& passed, uint32_t wait) {
+  if (++passed < wait) return false;
+  passed = 0;
+  return true;
+}
+
+// What became of the draft model's last guesses.
+void Drafts::look_back(Own& own, int32_t token) {
+  const auto past = own.past.tokens();
+  auto& rates = own.model;
+  for (size_t i = 0; i < own.guesses.size() && own.guessed_at + i <= own.pulse; ++i) {
+    const uint64_t ago = own.pulse - (own.guessed_at + i);
+    if (ago > past.size()) break;
+    const double right = own.guesses[i].token == (ago == 0 ? token : past[past.size() - ago]) ? 1 : 0;
+    rates.kept[ModelRates::class_of(own.guesses[i].p)] +=
+        newest * (right - rates.kept[ModelRates::class_of(own.guesses[i].p)]);
+    rates.all += (own.tried ? newest_tried : newest) * (right - rates.all);
+    if (right == 0) break;
+  }
+  own.guesses.clear();
+}
+
+struct Drafts::Part {
+  DraftModel::Asked asked;
+  Own& own;
+  std::vector<int32_t>& drafts;
+  size_t most;
+  double chance = 1;   // that all its guesses are kept
+  bool joined = true;  // all its guesses are drafts
+};
+
+std::vector<std::vector<int32_t>> Drafts::propose(std::span<const Drawing> drawn, Room room) {
+  std::vector<std::vector<int32_t>> out(drawn.size());
+  std::vector<Part> parts;
+  for (size_t i = 0; i < drawn.size(); ++i) {
+    auto& own = of(*drawn[i].context);
+    const int32_t token = drawn[i].token;
+    own.asked = nullptr;
+    look_back(own, token);
+    const size_t most = std::min({drawn[i].most, size_t{options_.most}, room.rows});
+    if (most == 0 || room.sessions == 0) continue;
+    const size_t before = own.past.bytes();
+    auto match = own.past.match(token, most);
+    bytes_ += own.past.bytes() - before;
+    const auto ask = [&] { parts.push_back({{&drawn[i], own.past.tokens()}, own, out[i], most}); };
+    if (!options_.adapt) {
+      if (model_)
+        ask();
+      else
+        out[i] = match.length > 0 ? std::move(match.tokens) : own.past.any(token, most);
+    } else {
+      auto& rate = own.rates[class_of(match.length)];
+      auto& rates = own.model;
+      const auto by_match = prospect(rate.kept, share_, match.tokens.size());
+      const auto by_model = prospect(rates.all, share_ + guess_cost(), model_ ? most : 0);
+      own.tried = false;
+      if (by_model.count > 0) rates.passed = 0, rates.wait = least_wait;
+      if (by_match.count > 0) rate.passed = 0;
+      if (by_model.speed() > by_match.speed()) {
+        ask();
+      } else if (by_match.count > 0 || (match.length > 0 && tries(rate.passed, rate.wait))) {
+        match.tokens.resize(std::max<size_t>(by_match.count, 1));
+        out[i] = std::move(match.tokens);
+        own.asked = &rate;
+        tokens_ = by_match.tokens;
+        time_ = by_match.count > 0 ? by_match.time : time_ + share_;
+      } else if (model_ && tries(rates.passed, rates.wait)) {
+        rates.wait = std::min(rates.wait * 2, most_model_wait);
+        own.tried = true;
+        ask();
+      }
+    }
+    room.rows -= out[i].size();
+    room.sessions -= !out[i].empty();
+  }
+  if (!parts.empty()) guess(parts, room);
+  return out;
+}
+
+// Takes a guess among the drafts where that is worth a row. Whether it is worth another guess.
+bool Drafts::consider(Part& part, Room& room) {
+  const auto& guesses = part.asked.guesses;
+  part.chance *= part.own.model.kept[ModelRates::class_of(guesses.back().p)];
+  const bool first = part.drafts.empty();
+  part.joined = part.joined && room.rows > 0 && !(first && room.sessions == 0) &&
+                (!options_.adapt || part.chance * time_ > tokens_ * share_);
+  if (part.joined) {
+    part.drafts.push_back(guesses.back().token);
+    tokens_ += part.chance;
+    time_ += share_;
+    --room.rows;
+    room.sessions -= first;
+  }
+  if (part.asked.over || guesses.size() >= part.most) return false;
+  if (part.own.tried) return guesses.size() < tried_guesses;
+  return part.joined &&
+         (!options_.adapt || part.chance * part.own.model.all * time_ > tokens_ * (share_ + guess_cost()));
+}
+
+// Asks the draft model, for all these sessions together, one guess after the other.
+void Drafts::guess(std::span<Part> parts, Room room) {
+  const auto started = std::chrono::steady_clock::now();
+  std::vector<DraftModel::Asked*> asked;
+  for (auto& part : parts) asked.push_back(&part.asked);
+  size_t guesses = 0;
+  try {
+    model_->begin(asked);
+    for (size_t made = 1; !asked.empty(); ++made) {
+      asked.clear();
+      for (auto& part : parts) {
+        if (part.asked.guesses.size() != made) continue;
+        ++guesses;
+        if (consider(part, room)) asked.push_back(&part.asked);
+      }
+      if (!asked.empty()) model_->go_on(asked);
+    }
+  } catch (const std::exception&) {
+    // Nothing depends on guesses; those that are there may serve.
+    for (auto& part : parts) model_->forget(part.asked.drawing->context), part.asked.failed = true;
+  }
+  for (auto& [each, own, drafts, most, chance, joined] : parts) {
+    own.guesses = std::move(each.guesses);
+    own.guessed_at = each.drawing->context->head.pulse + 1;
+    if (each.failed) own.model.all = 0, own.model.passed = 0, own.model.wait = most_model_wait;
+  }
+  guessing_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
+  if (guesses == 0) return;
+  const double each = guessing_ / static_cast<double>(guesses);
+  // Something else may have held it up.
+  guess_seconds_ =
+      guess_seconds_ == 0 ? each : guess_seconds_ + 0.05 * (std::min(each, 3 * guess_seconds_) - guess_seconds_);
 }
 
 void Drafts::judged(const Context& context, size_t drafted, size_t kept) {
@@ -194,6 +326,7 @@ void Drafts::judged(const Context& context, size_t drafted, size_t kept) {
 
 void Drafts::stepped(size_t rows, double seconds) {
   const auto r = static_cast<double>(rows);
+  seconds = std::max(0.0, seconds - guessing_);
   // A step that something else held up says nothing.
   if (weight_ > 4) seconds = std::min(seconds, 3 * t_ / weight_ * std::max(1.0, r * weight_ / r_));
   for (double* sum : {&weight_, &r_, &t_, &rr_, &rt_}) *sum *= fading;

@@ -284,6 +284,23 @@ void Engine::speculate(DraftOptions options) {
   inbox_->call([this, options] { scheduler_.speculate(options); });
 }
 
+void Engine::load_draft(std::string graph_json, std::vector<std::string> paths, size_t bytes,
+                        std::function<void(Status)> done, OpenDevice open_device) {
+  inbox_->call([this, graph_json = std::move(graph_json), paths = std::move(paths), bytes, done = std::move(done), open_device = std::move(open_device)] {
+    done(guarded<Done>([&]() -> Status {
+      if (inbox_->stopping) return Error{Code::misuse, "the model was closed before the call began."};
+      auto device = open_device();
+      if (!device) return device.error();
+      auto model = Model::load(graph_json, paths, pool_, *device);
+      if (!model) return model.error();
+      auto draft = std::make_unique<DraftModel>(std::move(*model), pool_, bytes);
+      if (auto fits = draft->fits(*model_); !fits) return fits;
+      scheduler_.speculate(std::move(draft));
+      return Done{};
+    }));
+  });
+}
+
 Error Engine::gone() const {
   return {Code::unavailable, "the context was lost with its device: restore it from a snapshot, or reset it."};
 }

@@ -69,6 +69,10 @@ class Engine {
   const Counts& counts() const { return scheduler_.counts(); }
   // How many tokens sessions may guess (drafts.h), from one of the next steps on. No result depends on it.
   void speculate(DraftOptions options);
+  // Loads a model that guesses them too, as load() does; `bytes`: see DraftModel. INVALID where it cannot guess for the
+  // loaded model.
+  void load_draft(std::string graph_json, std::vector<std::string> paths, size_t bytes,
+                  std::function<void(Status)> done, OpenDevice open_device);
   // Logits [vocabulary] of the token that would follow.
   Status logits(std::shared_ptr<Context> context, Predicted done);
 

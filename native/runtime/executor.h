@@ -121,6 +121,16 @@ class Executor {
   // What the row did to the tables of its context, which stand as they did before it in that step. The caller moves
   // clock and chain.
   void walk(Context& context, size_t block, const Walk& row);
+  // A copy of what so many rows of a context are about to overwrite, and the way back from behind these rows; of
+  // several copies the newest first. The caller moves clock and chain. Of a block with as many tentative_rows().
+  struct Mark {
+    size_t rows = 0;
+    std::vector<std::byte> before;  // of the images, then of the rings
+    std::vector<Positions> rings;   // of each ring: the positions that the rows write
+    std::map<std::pair<Name, size_t>, GateSums> gates;
+  };
+  Mark mark(Context& context, size_t block, size_t rows);
+  void back(Context& context, size_t block, const Mark& mark);
 
   // executor_parking.cc
   // Whether runs of the block may leave a step for want of experts.
@@ -312,10 +322,8 @@ class Executor {
   struct Tentative {
     Space* space;
     Run run;
-    size_t stay = 0;                // rows of it
-    std::vector<std::byte> before;  // of the images, then of the rings
-    std::vector<Positions> rings;   // of each ring: the positions that the rows write
-    std::map<std::pair<Name, size_t>, GateSums> gates;
+    size_t stay = 0;  // rows of it
+    Mark mark = {};
     bool whole() const { return stay == run.rows; }
   };
   struct Noted {
@@ -330,7 +338,9 @@ class Executor {
   void each_ring_row(Context& context, const StateSlice& slice, Positions positions, const auto& visit);
   void note_inputs(const Space& space, const Instruction& instruction, std::span<const Run> runs);
   void walk_again(std::span<const Tentative> own);
-  void take_back(const Tentative& own);
+  void note_before(const Space& space, Context& context, size_t rows, Mark& mark);
+  void give_images(const Space& space, Context& context, const Mark& mark);
+  void take_back(const Space& space, Context& context, const Mark& mark, size_t stay);
   std::vector<Walk> walks_of(const Tentative& own) const;
   std::vector<Tentative> tentative_;  // the first `tentatives_` of them are runs of this step
   size_t tentatives_ = 0;

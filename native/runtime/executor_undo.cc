@@ -93,6 +93,51 @@ void Executor::each_ring_row(Context& context, const StateSlice& slice, Position
   }
 }
 
+// Copies what so many rows of the context are about to overwrite.
+void Executor::note_before(const Space& space, Context& context, size_t rows, Mark& mark) {
+  mark.rows = rows;
+  mark.gates = context.gates;
+  mark.before.clear();
+  mark.rings.clear();
+  const auto take = [&](const std::byte* from, size_t bytes) {
+    mark.before.insert(mark.before.end(), from, from + bytes);
+  };
+  for (const uint32_t at : space.undoing.images) {
+    const auto& slice = model_->layout[at];
+    take(context.data(slice.name), slice.elements * size_of(slice.type));
+  }
+  for (const uint32_t at : space.undoing.rings) {
+    const auto& slice = model_->layout[at];
+    const auto now = static_cast<size_t>(context.counter(slice.ring));
+    const auto each = static_cast<size_t>(space.growth[slice.ring]);
+    mark.rings.push_back({now, now + rows * each});
+    each_ring_row(context, slice, mark.rings.back(), take);
+  }
+}
+
+// Gives tables their bytes from before the step. Counters may stand as when it began, or behind its rows.
+void Executor::give_images(const Space& space, Context& context, const Mark& mark) {
+  const std::byte* from = mark.before.data();
+  for (const uint32_t at : space.undoing.images) {
+    const auto& slice = model_->layout[at];
+    const size_t bytes = slice.elements * size_of(slice.type);
+    std::memcpy(context.data(slice.name), from, bytes);
+    from += bytes;
+  }
+  context.gates = mark.gates;
+}
+
+Executor::Mark Executor::mark(Context& context, size_t block, size_t rows) {
+  Mark out;
+  note_before(spaces_[block], context, rows, out);
+  return out;
+}
+
+void Executor::back(Context& context, size_t block, const Mark& mark) {
+  give_images(spaces_[block], context, mark);
+  take_back(spaces_[block], context, mark, 0);
+}
+
 // Before a step: copies what its tentative runs are about to overwrite.
 void Executor::begin_tentative(Space& space, std::span<const Run> runs) {
   noted_.clear();
@@ -104,23 +149,7 @@ void Executor::begin_tentative(Space& space, std::span<const Run> runs) {
     auto& own = tentative_[tentatives_++];
     own.space = &space;
     own.run = run;
-    own.gates = run.context->gates;
-    own.before.clear();
-    own.rings.clear();
-    const auto take = [&](const std::byte* from, size_t bytes) {
-      own.before.insert(own.before.end(), from, from + bytes);
-    };
-    for (const uint32_t at : space.undoing.images) {
-      const auto& slice = model_->layout[at];
-      take(run.context->data(slice.name), slice.elements * size_of(slice.type));
-    }
-    for (const uint32_t at : space.undoing.rings) {
-      const auto& slice = model_->layout[at];
-      const auto now = static_cast<size_t>(run.context->counter(slice.ring));
-      const auto each = static_cast<size_t>(space.growth[slice.ring]);
-      own.rings.push_back({now, now + run.rows * each});
-      each_ring_row(*run.context, slice, own.rings.back(), take);
-    }
+    note_before(space, *run.context, run.rows, own.mark);
   }
 }
 
@@ -164,7 +193,7 @@ std::vector<std::vector<Executor::Walk>> Executor::keep(std::span<const Run> kep
   if (!all) walk_again(own);
   for (const auto& each : own) {
     raise(*each.space, each.run);
-    if (!each.whole()) take_back(each);
+    if (!each.whole()) take_back(*each.space, *each.run.context, each.mark, each.stay);
   }
   return out;
 }
@@ -219,15 +248,7 @@ void Executor::walk(Context& context, size_t block, const Walk& row) {
 void Executor::walk_again(std::span<const Tentative> own) {
   auto& space = *own.front().space;
   for (const auto& each : own) {
-    if (each.whole()) continue;
-    const std::byte* from = each.before.data();
-    for (const uint32_t at : space.undoing.images) {
-      const auto& slice = model_->layout[at];
-      const size_t bytes = slice.elements * size_of(slice.type);
-      std::memcpy(each.run.context->data(slice.name), from, bytes);
-      from += bytes;
-    }
-    each.run.context->gates = each.gates;
+    if (!each.whole()) give_images(space, *each.run.context, each.mark);
   }
   if (std::none_of(noted_.begin(), noted_.end(), [](const Noted& noted) { return noted.copied; })) return;
   // The values of the step are still needed.
@@ -256,21 +277,18 @@ void Executor::walk_again(std::span<const Tentative> own) {
 }
 
 // Lowers the counters to the rows that stay, and gives rings back what the other rows overwrote.
-void Executor::take_back(const Tentative& own) {
-  auto& context = *own.run.context;
-  for (const auto& [counter, by] : own.space->program->growth) {
+void Executor::take_back(const Space& space, Context& context, const Mark& mark, size_t stay) {
+  for (const auto& [counter, by] : space.program->growth) {
     if (!model_->graph.declarations[counter].clock)
-      context.lower(counter, context.counter(counter) - by * static_cast<int64_t>(own.run.rows - own.stay));
+      context.lower(counter, context.counter(counter) - by * static_cast<int64_t>(mark.rows - stay));
   }
-  const std::byte* from = own.before.data();
-  for (const uint32_t at : own.space->undoing.images)
-    from += model_->layout[at].elements * size_of(model_->layout[at].type);
-  for (size_t i = 0; i < own.rings.size(); ++i) {
-    const auto& slice = model_->layout[own.space->undoing.rings[i]];
-    const auto [first, last] = own.rings[i];
-    const size_t stays = (last - first) / own.run.rows * own.stay, bytes = slice.inner * size_of(slice.type);
+  const std::byte* from = mark.before.data() + space.undoing.bytes;
+  for (size_t i = 0; i < mark.rings.size(); ++i) {
+    const auto& slice = model_->layout[space.undoing.rings[i]];
+    const auto [first, last] = mark.rings[i];
+    const size_t stays = (last - first) / mark.rows * stay, bytes = slice.inner * size_of(slice.type);
     size_t at = 0;
-    each_ring_row(context, slice, own.rings[i], [&](std::byte* to, size_t) {
+    each_ring_row(context, slice, mark.rings[i], [&](std::byte* to, size_t) {
       if (at++ % (last - first) >= stays) std::memcpy(to, from, bytes);
       from += bytes;
     });

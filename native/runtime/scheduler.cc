@@ -168,10 +168,11 @@ void Scheduler::plan(Executor& executor) {
     else if (pin(executor, work, 1))
       generating.push_back(&work);
   }
-  undrawn_ = generating.size();
+  drawn_.clear();
   drafts_.begin(generating.size(), reading_.empty() ? 0 : read_beside_);
   const uint64_t kept = counts_.kept;
   predict_next(executor, generating);
+  lay_drawn(executor);
   // Items whose tokens needed no row are answered before readers take a step of their own.
   if (reading_.empty() || (tokens_.empty() && counts_.kept > kept)) return;
   // The starved item has its rows already and now stands last in the queue.

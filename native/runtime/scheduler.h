@@ -44,6 +44,7 @@ class Scheduler {
   const Counts& counts() const { return counts_; }
   // From the next step on.
   void speculate(const DraftOptions& options) { drafts_.set(options); }
+  void speculate(std::unique_ptr<DraftModel> model) { drafts_.set(std::move(model)); }
   // Whether a step would have anything to compute.
   bool runnable() const;
   // The time until which the next step should wait for items that are expected at once; none: it should not wait.
@@ -107,7 +108,7 @@ class Scheduler {
   void run(Executor& executor);
   void predict_next(Executor& executor, std::vector<Work*> which);
   void sample_next(Executor& executor, std::span<Work* const> which, std::span<const float* const> logits);
-  void feed(Executor& executor, Work& work, int32_t token);
+  void lay_drawn(Executor& executor);
   size_t draft_room(Executor& executor, Work& work, int32_t token) const;
   void judge(Executor& executor);
   void judge_runs(Executor& executor, std::span<const size_t> runs, size_t rows);
@@ -133,13 +134,13 @@ class Scheduler {
   Works generating_;  // in order of arrival
 
   // The current step.
-  std::vector<int32_t> tokens_;  // [rows]
-  std::vector<Run> runs_;        // [runs]; together they cover the rows that were not taken back
-  std::vector<Work*> run_work_;  // [runs]: the item of each run
-  std::vector<Work*> pinned_;    // items whose contexts are pinned for this step
-  size_t read_beside_ = 0;       // rows of reading items in the step before
-  std::vector<Work*> followed_;  // items that draw once more: their token needed no row
-  size_t undrawn_ = 0;           // generating items that will have a row in it and have not drawn their token yet
+  std::vector<int32_t> tokens_;                   // [rows]
+  std::vector<Run> runs_;                         // [runs]; together they cover the rows that were not taken back
+  std::vector<Work*> run_work_;                   // [runs]: the item of each run
+  std::vector<Work*> pinned_;                     // items whose contexts are pinned for this step
+  size_t read_beside_ = 0;                        // rows of reading items in the step before
+  std::vector<Work*> followed_;                   // items that draw once more: their token needed no row
+  std::vector<std::pair<Work*, int32_t>> drawn_;  // what generating items drew, each to be fed
 
   Drafts drafts_;
   // What a step computed behind the last token of a context, while it judged drafts.

@@ -165,7 +165,6 @@ void Scheduler::sample_next(Executor& executor, std::span<Work* const> which, st
   });
   for (size_t r = 0; r < rows; ++r) {
     Work& work = *which[r];
-    --undrawn_;
     if (draws[r].outcome == Draw::Outcome::exhausted) throw std::bad_alloc();
     if (draws[r].outcome == Draw::Outcome::not_finite) {
       fail_item(work, "logits", work.context().head.pulse);
@@ -178,36 +177,46 @@ void Scheduler::sample_next(Executor& executor, std::span<Work* const> which, st
     take(work.item, work.result, draws[r]);
     // A model without other perspectives looks at nothing.
     if (work.item.perspectives && !own.empty()) work.result.draws.push_back(drawn[r].note);
-    feed(executor, work, draws[r].token);
+    if (!follow(executor, work, draws[r].token)) drawn_.emplace_back(&work, draws[r].token);
   }
 }
 
-// Puts the token that the item drew into the step, and drafts of those that it will draw next.
-void Scheduler::feed(Executor& executor, Work& work, int32_t token) {
-  if (follow(executor, work, token)) return;
-  runs_.push_back({&work.context(), tokens_.size(), 1});
-  run_work_.push_back(&work);
-  tokens_.push_back(token);
-  const size_t room = drafts_.on() ? draft_room(executor, work, token) : 0;
-  if (room == 0) return;
-  auto drafts = drafts_.propose(work.context(), token, room);
-  // Behind a special id the list of slots changes, so a step ends there.
-  if (const auto& memory = executor.model().graph.memory) {
-    const auto special = std::find_if(drafts.begin(), drafts.end(), [&](int32_t id) { return memory->special(id); });
-    drafts.erase(special, drafts.end());
+// Puts the tokens that items drew into the step, each with drafts of those that the item will draw next.
+void Scheduler::lay_drawn(Executor& executor) {
+  const auto& graph = executor.model().graph;
+  const size_t step = graph.language->step;
+  std::vector<std::vector<int32_t>> drafts(drawn_.size());
+  if (drafts_.on() && !drawn_.empty()) {
+    std::vector<Drawing> drawn;
+    for (const auto& [work, token] : drawn_)
+      drawn.push_back({&work->context(), token, &work->item, draft_room(executor, *work, token)});
+    // Every item gets its row first.
+    drafts = drafts_.propose(drawn, {executor.rows_of(step) - tokens_.size() - drawn_.size(),
+                                     1 + most_tentative_bytes / std::max<size_t>(1, executor.tentative_bytes(step))});
   }
-  if (drafts.empty()) return;
-  try {
-    executor.reserve(work.context(), executor.model().graph.language->step, 1 + drafts.size());
-  } catch (const std::exception&) {
-    // Nothing depends on drafts.
-    if (executor.model().device->lost()) throw;
-    return;
+  for (size_t i = 0; i < drawn_.size(); ++i) {
+    auto& [work, token] = drawn_[i];
+    runs_.push_back({&work->context(), tokens_.size(), 1});
+    run_work_.push_back(work);
+    tokens_.push_back(token);
+    // Behind a special id the list of slots changes, so a step ends there.
+    if (graph.memory) {
+      const auto special = [&](int32_t id) { return graph.memory->special(id); };
+      drafts[i].erase(std::find_if(drafts[i].begin(), drafts[i].end(), special), drafts[i].end());
+    }
+    if (drafts[i].empty()) continue;
+    try {
+      executor.reserve(work->context(), step, 1 + drafts[i].size());
+    } catch (const std::exception&) {
+      // Nothing depends on drafts.
+      if (executor.model().device->lost()) throw;
+      continue;
+    }
+    runs_.back().rows += drafts[i].size();
+    runs_.back().tentative = true;
+    runs_.back().noted = drafts[i].size() > work->item.count - work->result.generated.size();
+    tokens_.insert(tokens_.end(), drafts[i].begin(), drafts[i].end());
   }
-  runs_.back().rows += drafts.size();
-  runs_.back().tentative = true;
-  runs_.back().noted = drafts.size() > work.item.count - work.result.generated.size();
-  tokens_.insert(tokens_.end(), drafts.begin(), drafts.end());
 }
 
 // Where a step computed the row of this token already, it happens now, and needs no row in this step.
@@ -233,11 +242,11 @@ bool Scheduler::follow(Executor& executor, Work& work, int32_t token) {
   else if (executor.room(work.context(), executor.model().graph.language->step, 1, reason) == 0)
     work.result.ended = Ended::positions;
   else
-    followed_.push_back(&work), ++undrawn_;
+    followed_.push_back(&work);
   return true;
 }
 
-// How many drafts the step has room for behind the token, so that every item still gets its row.
+// How many drafts may stand behind the token.
 size_t Scheduler::draft_room(Executor& executor, Work& work, int32_t token) const {
   const auto& graph = executor.model().graph;
   const size_t step = graph.language->step, rows = executor.tentative_rows(step);
@@ -246,11 +255,7 @@ size_t Scheduler::draft_room(Executor& executor, Work& work, int32_t token) cons
       executor.options().watch || work.result.ended != Ended::not_early ||
       (graph.memory && graph.memory->special(token)))
     return 0;
-  size_t tentative = 1;
-  for (const auto& run : runs_) tentative += run.tentative;
-  if (tentative > 1 && tentative * executor.tentative_bytes(step) > most_tentative_bytes) return 0;
-  const size_t taken = tokens_.size() + undrawn_, most = executor.rows_of(step);
-  size_t room = std::min({rows, executor.rows_of(graph.language->predict), most - std::min(most, taken) + 1});
+  size_t room = std::min(rows, executor.rows_of(graph.language->predict));
   // Rows behind the last token of the item come with its next item. What else such a row gives would be lost.
   if (!work.item.more || graph.memory || work.item.perspectives)
     room = std::min(room, work.item.count - work.result.generated.size() + 1);

@@ -127,6 +127,11 @@ export const cacheDtypeFlag = optionalChoice(
   ['f32', 'f16', 'bf16'],
   'how keys and values are kept (default: as the package says, else f32; narrower: another model to the log)',
 )
+/** For commands that generate. */
+export const draftFlag = optional(
+  'DIR',
+  'a smaller model with the same tokenizer that guesses what comes next: the same tokens, sooner (docs/speculation.md)',
+)
 export const partitionsFlag = optionalWhole('N', 'partitions of topics that are missing (default 1)', { min: 1 })
 export const formatFlag = choice(['json', 'text'], 'events as JSON, or records of plain text', 'json')
 /** For commands that open a model: how its experts are read, where they lie in a store. */
@@ -275,6 +280,7 @@ interface OpenFlags extends Partial<Values<typeof expertFlags>> {
   readonly threads?: number | undefined
   readonly 'step-target'?: number
   readonly speculate?: Speculation | undefined
+  readonly 'draft-model'?: string | undefined
   readonly overflow?: Overflow
   readonly 'cache-dtype'?: CacheDtype | undefined
   readonly device?: DeviceKind | 'auto'
@@ -303,6 +309,7 @@ export const openOptions = ({
   device,
   'step-target': stepTarget,
   speculate,
+  'draft-model': draftModel,
   ...flags
 }: OpenFlags): OpenModelOptions => ({
   experts: expertsOf(flags),
@@ -312,6 +319,7 @@ export const openOptions = ({
   ...(device === undefined ? {} : { device }),
   ...(stepTarget === undefined ? {} : { stepTarget }),
   ...(speculate === undefined ? {} : { speculate }),
+  ...(draftModel === undefined ? {} : { draftModel }),
   warn: say,
 })
 

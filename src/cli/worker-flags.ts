@@ -7,6 +7,7 @@ import {
   blockFlags,
   cacheDtypeFlag,
   deviceFlag,
+  draftFlag,
   expertFlags,
   formatFlag,
   groupFlag,
@@ -41,6 +42,7 @@ export const workerFlags = {
   threads: threadsFlag,
   device: deviceFlag,
   speculate: speculateFlag,
+  'draft-model': draftFlag,
   ...expertFlags,
   'step-target': real(
     'X',

@@ -55,6 +55,7 @@ import {
   type ContextHead,
   type DecoderShape,
   type DeviceKind,
+  DRAFT_BYTES,
   type EngineContext,
   type EngineStats,
   type Model,
@@ -159,6 +160,12 @@ const stepTargetOf = ({ stepTarget = STEP_TARGET.usual }: OpenModelOptions): num
   const { min, max } = STEP_TARGET
   if (stepTarget >= min && stepTarget <= max) return stepTarget
   return invalid(`stepTarget is ${stepTarget}, expected a number from ${min} to ${max}.`)
+}
+
+const draftBytesOf = ({ draftBytes = DRAFT_BYTES.usual }: OpenModelOptions): number => {
+  const { min, max } = DRAFT_BYTES
+  if (Number.isInteger(draftBytes) && draftBytes >= min && draftBytes <= max) return draftBytes
+  return invalid(`draftBytes is ${draftBytes}, expected a whole number from ${min} to ${max}.`)
 }
 
 export interface LoadRequest {
@@ -272,13 +279,14 @@ const boundedLayout = (graph: Graph): StateLayout => {
 }
 
 /**
- * Loads the weights a graph names. The engine does so on its own threads; meanwhile `read` says how the model reads text. Throws INVALID for a
- * graph or tensor that cannot be used, and what `read` throws.
+ * Loads the weights a graph names, and those of a model that guesses its tokens. The engine does so on its own threads; meanwhile `read` says how
+ * the model reads text. Throws INVALID for a graph or tensor that cannot be used, and what `read` throws.
  */
 export const loadModel = async (
   request: LoadRequest,
   options: OpenModelOptions = {},
   read: () => Promise<TextIdentity> = () => Promise.resolve({}),
+  draft: LoadRequest | null = null,
 ): Promise<Model> => {
   const { dir, modelType, vocabSize, levels = [], memory = PLAIN_MEMORY, graph, paths, packedFolder: folder } = request
   const threads = threadsOf(options)
@@ -286,8 +294,13 @@ export const loadModel = async (
   const layout = boundedLayout(graph)
   const { memoryFile } = request
   const { keepPacked = true, watch = false, warn = (message) => process.emitWarning(message) } = options
-  const { speculate: speculation = usualSpeculation() } = options
+  const { speculate: speculation = usualSpeculation(draft !== null) } = options
   checkSpeculation(speculation)
+  const draftBytes = draftBytesOf(options)
+  if (draft !== null && device !== 'cpu')
+    invalid(
+      `A draft model was given, and the device is ${device}: guesses are judged on the CPU only. Take device "cpu", or leave the draft model out.`,
+    )
   const observed = observedIn(graph, options.moments ?? [])
   const tensors = ownTensors(request, request.tensors)
   const key = packedKey(graph)
@@ -353,6 +366,13 @@ export const loadModel = async (
       `${packing.note}; the weights are packed anew.${packed?.path === places[0] ? ' continuo pack writes that file again, or deletes it.' : ''}`,
     )
   if (packing.mapped && packed!.path === kept) void touchPacked(kept)
+  if (draft !== null)
+    await awaitNative((addon) => addon.draft(engine, JSON.stringify(draft.graph), draft.paths, draftBytes)).catch(
+      (error: unknown) => {
+        callNative((addon) => addon.closeEngine(engine))
+        throw error
+      },
+    )
   const speculate = ({ tokens, adapt = true }: Speculation): void =>
     callNative((addon) => addon.speculate(engine, tokens, adapt))
   speculate(speculation)

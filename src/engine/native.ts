@@ -310,6 +310,8 @@ interface Addon {
   tokenBytes(bytes: Uint8Array, ends: Uint32Array): TokenBytesHandle
   submit(engine: EngineHandle, item: NativeItem): Promise<WorkResult>
   speculate(engine: EngineHandle, most: number, adapt: boolean): void
+  /** Loads a model that guesses tokens, whose contexts take so many bytes at most. */
+  draft(engine: EngineHandle, graph: string, paths: readonly string[], bytes: number): Promise<void>
   stats(engine: EngineHandle): EngineStats
   logits(engine: EngineHandle, context: ContextHandle): Promise<Float32Array>
   gates(context: ContextHandle): readonly NativeGates[]

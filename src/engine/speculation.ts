@@ -2,7 +2,7 @@
 import { ContinuoError } from '../errors.ts'
 import { SPECULATION, type Speculation } from './types.ts'
 
-const { min, max } = SPECULATION
+const { min, max, drafting } = SPECULATION
 
 /** `N`, or `N,always` for guesses also where they cost time; `name` stands in the sentence. Throws INVALID. */
 export const readSpeculation = (text: string, name: string): Speculation => {
@@ -14,9 +14,11 @@ export const readSpeculation = (text: string, name: string): Speculation => {
   )
 }
 
-/** What a model does whose caller says nothing: what the variable CONTINUO_SPECULATE says, else no guesses. Throws INVALID. */
-export const usualSpeculation = (env: NodeJS.ProcessEnv = process.env): Speculation =>
-  env.CONTINUO_SPECULATE ? readSpeculation(env.CONTINUO_SPECULATE, 'CONTINUO_SPECULATE') : { tokens: min }
+/** What a model does whose caller says nothing: what the variable CONTINUO_SPECULATE says, else guesses only with a draft model. Throws INVALID. */
+export const usualSpeculation = (drafts: boolean, env: NodeJS.ProcessEnv = process.env): Speculation =>
+  env.CONTINUO_SPECULATE
+    ? readSpeculation(env.CONTINUO_SPECULATE, 'CONTINUO_SPECULATE')
+    : { tokens: drafts ? drafting : min }
 
 /** Throws INVALID. */
 export const checkSpeculation = ({ tokens }: Speculation): void => {

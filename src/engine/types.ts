@@ -513,8 +513,11 @@ export interface Model extends ModelInfo {
 /** Bounds of `stepTarget`, and what it is where nothing is said. */
 export const STEP_TARGET = { min: 1.1, max: 1000, usual: 2 } as const
 
-/** Bounds of `Speculation.tokens`. */
-export const SPECULATION = { min: 0, max: 64 } as const
+/** Bounds of `Speculation.tokens`, and what it is where a draft model is given and nothing is said. */
+export const SPECULATION = { min: 0, max: 64, drafting: 8 } as const
+
+/** Bounds of `OpenModelOptions.draftBytes`, and what it is where nothing is said. */
+export const DRAFT_BYTES = { min: 0, max: 2 ** 40, usual: 2 ** 28 } as const
 
 /**
  * Guesses of the tokens that sessions draw next: a step judges them all in one pass over the weights, and keeps those that are drawn. No
@@ -581,8 +584,15 @@ export interface OpenModelOptions {
    * steps are as large as they can be. More serves readers, less those that wait for tokens. Bounds and default: `STEP_TARGET`.
    */
   readonly stepTarget?: number
-  /** Default: what the variable CONTINUO_SPECULATE says (`N` or `N,always`), else no guesses. */
+  /** Default: what the variable CONTINUO_SPECULATE says (`N` or `N,always`), else no guesses; with a `draftModel` 8. */
   readonly speculate?: Speculation
+  /**
+   * A smaller package with the same tokenizer, on the CPU as this one: it guesses what sessions draw next, where their own past does not
+   * guess better. It changes no result, no fingerprint and no log (docs/speculation.md).
+   */
+  readonly draftModel?: string
+  /** What its contexts take at most, in bytes; beyond it those go that were not used for longest. Bounds and default: `DRAFT_BYTES`. */
+  readonly draftBytes?: number
   /**
    * Use packed weights that lie beside the model or in Continuo's cache, and keep them in the cache for the next time (`Model.keepPacked`);
    * default true.

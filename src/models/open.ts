@@ -189,6 +189,23 @@ const checkExpertHealth = async (model: Model): Promise<void> => {
   )
 }
 
+/** A package that guesses tokens for the model. Throws INVALID for one that reads text otherwise. */
+const describeDraft = async (
+  path: string,
+  of: string,
+  vocabSize: number,
+  tokenizer: string | undefined,
+): Promise<Described> => {
+  const draft = await describePackage(path, {}, () => {})
+  const own = draft.request.vocabSize
+  if (own !== vocabSize || draft.text.fingerprint !== tokenizer)
+    throw new ContinuoError(
+      'INVALID',
+      `The draft model ${path} ${own === vocabSize ? 'has another tokenizer' : `has ${own} tokens and its own tokenizer`}, expected the tokenizer of ${of} with its ${vocabSize} tokens: what one of them draws must be a token of the other. Name a smaller model of the same family, or leave the draft model out.`,
+    )
+  return draft
+}
+
 /** Opens the model and its tokenizer. Throws INVALID for a package that cannot be used, naming what is wrong with it. */
 export const openPackage = async (path: string, options: OpenModelOptions = {}): Promise<ModelPackage> => {
   // Before the weights: it is quick, and what is wrong with it needs no model.
@@ -203,16 +220,24 @@ export const openPackage = async (path: string, options: OpenModelOptions = {}):
   const { found, request } = await timed('config', () => describeWeights(path, options, warn))
   if (request.experts !== undefined) await timed('experts', () => needStore(found, request, warn))
   let text: PackageText
+  let reading: Promise<TextIdentity> | undefined
   // The engine loads the weights on its own threads meanwhile.
-  const read = (): Promise<TextIdentity> =>
-    timed('tokenizer', async () => {
+  const read = (): Promise<TextIdentity> => {
+    reading ??= timed('tokenizer', async () => {
       text = await readText(found, request.vocabSize, warn)
       return identityOfText(text)
     })
-  const model = await timed('weights', () => loadModel(request, options, read))
+    return reading
+  }
+  const draft =
+    options.draftModel === undefined
+      ? null
+      : await describeDraft(options.draftModel, path, request.vocabSize, (await read()).tokenizer)
+  const model = await timed('weights', () => loadModel(request, options, read, draft?.request))
   try {
     // Headers, weights and fingerprint are read one after the other and must be of the same files.
     await found.checkUnchanged()
+    await draft?.found.checkUnchanged()
     if (model.experts !== null) await timed('health', () => checkExpertHealth(model))
   } catch (error) {
     model.close()

@@ -8,6 +8,7 @@ import { command, type ExitCode } from '../command.ts'
 import {
   cacheDtypeFlag,
   deviceFlag,
+  draftFlag,
   expertFlags,
   modelFlag,
   overflowFlag,
@@ -37,6 +38,7 @@ const flags = {
   threads: threadsFlag,
   device: deviceFlag,
   speculate: speculateFlag,
+  'draft-model': draftFlag,
   ...expertFlags,
 }
 

@@ -43,16 +43,16 @@ const layer = (l: number, format: Format): readonly TensorSpec[] => {
  * steps would check little. The head is the embedding; a q8 file has it a second time, quantised, so that both sides can read it like
  * their other matrices.
  */
-export const gpt2Tensors = (format: Format): readonly TensorSpec[] => {
+export const gpt2Tensors = (format: Format, positions = P): readonly TensorSpec[] => {
   const embedding = { deviation: 0.1, seed: 'wte' }
   const head = matrix('matrix', 'output.weight', 'lm_head.weight', [V, C], embedding)
   return [
     matrix('table', 'token_embd.weight', 'wte.weight', [V, C], embedding),
     {
-      ...vector('position_embd.weight', 'wpe.weight', P * C, { deviation: 1 }, [P, C]),
-      rows: P,
+      ...vector('position_embd.weight', 'wpe.weight', positions * C, { deviation: 1 }, [positions, C]),
+      rows: positions,
       columns: C,
-      extents: [C, P],
+      extents: [C, positions],
     },
     ...norm('output_norm', 'ln_f'),
     ...(format === 'q8' ? [head] : []),
@@ -60,22 +60,23 @@ export const gpt2Tensors = (format: Format): readonly TensorSpec[] => {
   ]
 }
 
-export const gpt2Metadata: Readonly<Record<string, MetaValue>> = {
+export const gpt2MetadataOf = (positions: number): Readonly<Record<string, MetaValue>> => ({
   'general.architecture': 'gpt2',
-  'gpt2.context_length': { u32: P },
+  'gpt2.context_length': { u32: positions },
   'gpt2.embedding_length': { u32: C },
   'gpt2.block_count': { u32: L },
   'gpt2.feed_forward_length': { u32: F },
   'gpt2.attention.head_count': { u32: H },
   'gpt2.attention.layer_norm_epsilon': { f32: 1e-5 },
   'gpt2.vocab_size': { u32: V },
-}
+})
+export const gpt2Metadata = gpt2MetadataOf(P)
 
-export const gpt2Config = (format: Format) => ({
+export const gpt2Config = (format: Format, positions = P) => ({
   model_type: 'gpt2',
   vocab_size: V,
-  n_positions: P,
-  n_ctx: P,
+  n_positions: positions,
+  n_ctx: positions,
   n_embd: C,
   n_layer: L,
   n_head: H,

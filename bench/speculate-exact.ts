@@ -1,6 +1,6 @@
 /**
  * Whether guesses change nothing, over many tokens: for each family two engines with the same weights generate in the same sessions, one without guesses
- * and one whose number of guesses changes with every piece, from none to 24, as many as there are or as many as pay.
+ * and one whose number of guesses changes with every piece, from none to 16, as many as there are or as many as pay.
  *
  *   node bench/speculate-exact.ts [--tokens 1000000] [--families rwkv7,qwen3,qwen35,titans] [--sessions 12] [--threads 2]
  *
@@ -62,7 +62,7 @@ const live = async (plain: Model, guessing: Model, generation: number, budget: n
   let [tokens, pieces] = [0, 0]
   while (own[0]!.pulse < LENGTH && tokens < budget && different.length === 0) {
     const length = Math.min(1 + next(200), LENGTH + 1 - Number(own[0]!.pulse))
-    guessing.speculate({ tokens: next(25), adapt: next(3) === 0 })
+    guessing.speculate({ tokens: next(17), adapt: next(2) === 0 })
     const written = await Promise.all(
       models.map((model, m) =>
         model.process(

@@ -22,9 +22,9 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { parseArgs } from 'node:util'
 import { count, table } from '../src/cli/output.ts'
-import type { Context, Model, OpenModelOptions } from '../src/engine/types.ts'
-import { openModel } from '../src/models/open.ts'
+import type { OpenModelOptions } from '../src/engine/types.ts'
 import { quantizePackage } from '../src/models/quantize.ts'
+import { closePair, openPair, type Pair, type Piece, readPrompts, type Side, spread, writeOn } from './guessing.ts'
 import { median, root } from './support.ts'
 import { writeWideDemo } from './wide-demo.ts'
 import { idsOf, TEXTS, writeWritten } from './written.ts'
@@ -44,65 +44,25 @@ const { values } = parseArgs({
 })
 const [rounds, written, threads] = [Number(values.rounds), Number(values.count), Number(values.threads)]
 const draftModel = values['draft-model']
-const none = new Int32Array(0)
 
-interface Side {
-  readonly model: Model
-  contexts: Context[]
-}
-interface Piece {
-  readonly seconds: number
-  readonly cpu: number
-  readonly ids: readonly Int32Array[]
-}
-
-/** Both engines, the one without guesses first. */
-const openBoth = async (dir: string): Promise<readonly [Side, Side]> => {
-  const options: OpenModelOptions = { threads, device: 'cpu', keepPacked: false }
-  const guessing = { ...options, speculate: { tokens: Number(values.tokens) }, ...(draftModel && { draftModel }) }
-  return [
-    { model: await openModel(dir, options), contexts: [] },
-    { model: await openModel(dir, guessing), contexts: [] },
-  ]
-}
-
-const read = async (side: Side, prompts: readonly Int32Array[]): Promise<void> => {
-  for (const context of side.contexts) context.close()
-  side.contexts = prompts.map(() => side.model.createContext())
-  await side.model.process(side.contexts.map((context, i) => ({ context, tokens: prompts[i]!, nats: false })))
-}
-
-const write = async ({ model, contexts }: Side, temperature: number): Promise<Piece> => {
-  const [started, used] = [performance.now(), process.cpuUsage()]
-  const results = await model.process(
-    contexts.map((context, i) => ({
-      ...{ context, tokens: none, nats: false },
-      generate: { temperature, topK: 0, topP: 1, seed: BigInt(i), count: written, more: true },
-    })),
-  )
-  const { user, system } = process.cpuUsage(used)
-  const seconds = (performance.now() - started) / 1000
-  return { seconds, cpu: (user + system) / 1e6, ids: results.map(({ generated }) => generated) }
-}
-
-const spread = (ratios: readonly number[]): string =>
-  `${median(ratios).toFixed(2)} (${Math.min(...ratios).toFixed(2)} to ${Math.max(...ratios).toFixed(2)})`
-
+/** Of the side that guesses. */
+const guessingOptions: Partial<OpenModelOptions> & { readonly draftModel?: string } =
+  draftModel === undefined ? {} : { draftModel }
 const rows: string[][] = []
 
 const measure = async (
   name: string,
-  [plain, guessing]: readonly [Side, Side],
+  { plain, guessing }: Pair,
   prompts: readonly Int32Array[],
   temperature: number,
 ): Promise<void> => {
-  for (const side of [plain, guessing]) await read(side, prompts)
+  for (const side of [plain, guessing]) await readPrompts(side, prompts)
   const before = { ...guessing.model.stats }
   const pieces: [Piece, Piece][] = []
   for (let round = 0; round <= rounds; round += 1) {
     const sides = round % 2 === 0 ? [plain, guessing] : [guessing, plain]
     const both = new Map<Side, Piece>()
-    for (const side of sides) both.set(side, await write(side, temperature))
+    for (const side of sides) both.set(side, await writeOn(side, written, temperature))
     const pair: [Piece, Piece] = [both.get(plain)!, both.get(guessing)!]
     for (let i = 0; i < prompts.length; i += 1)
       if (Buffer.compare(Buffer.from(pair[0].ids[i]!.buffer), Buffer.from(pair[1].ids[i]!.buffer)) !== 0)
@@ -140,13 +100,10 @@ const inFormat = async (from: string): Promise<string> => {
   await quantizePackage({ dir: from, out, to: values.format as 'q8', group: 32 })
   return out
 }
-const inBoth = async (folder: string, run: (both: readonly [Side, Side]) => Promise<void>): Promise<void> => {
-  const both = await openBoth(await inFormat(folder))
+const inBoth = async (folder: string, run: (both: Pair) => Promise<void>): Promise<void> => {
+  const both = await openPair(await inFormat(folder), threads, { tokens: Number(values.tokens) }, guessingOptions)
   await run(both)
-  for (const { model, contexts } of both) {
-    for (const context of contexts) context.close()
-    model.close()
-  }
+  closePair(both)
   for (const path of [folder, `${folder}-${values.format}`]) rmSync(path, { recursive: true, force: true })
 }
 

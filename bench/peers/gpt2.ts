@@ -74,11 +74,11 @@ export const gpt2Metadata = (positions: number = P): Readonly<Record<string, Met
   'gpt2.vocab_size': { u32: V },
 })
 
-export const gpt2Config = (format: Format) => ({
+export const gpt2Config = (format: Format, positions = P) => ({
   model_type: 'gpt2',
   vocab_size: V,
-  n_positions: P,
-  n_ctx: P,
+  n_positions: positions,
+  n_ctx: positions,
   n_embd: C,
   n_layer: L,
   n_head: H,

@@ -24,6 +24,8 @@ export interface TensorSpec {
   readonly seed: string
   readonly mean: number
   readonly deviation: number
+  /** Values in place of those, [rows, columns]. */
+  readonly given?: Float32Array
 }
 
 interface Values {
@@ -72,6 +74,16 @@ export const vector = (
 })
 
 const sqrt3 = Math.sqrt(3)
+
+/** The tensor's values, so many more with each call. */
+export const valuesOf = ({ seed, mean, deviation, given }: TensorSpec): ((count: number) => Float32Array) => {
+  if (given === undefined) return uniform(seed, mean, deviation)
+  let at = 0
+  return (count) => {
+    at += count
+    return given.subarray(at - count, at)
+  }
+}
 
 /** A generator of uniform numbers, seeded by a text (FNV-1a of the text, then mulberry32). */
 export const uniform = (seed: string, mean: number, deviation: number): ((count: number) => Float32Array) => {

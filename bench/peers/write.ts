@@ -19,7 +19,7 @@ import {
 } from './formats.ts'
 import { type GgmlType, type GgufTensor, ggufBytes, ggufHeader, type MetaValue, padded } from './gguf.ts'
 import { type Dtype, type PackageTensor, safetensorsLayout } from './safetensors.ts'
-import { type TensorSpec, uniform } from './tensors.ts'
+import { type TensorSpec, valuesOf } from './tensors.ts'
 
 /** Values that are drawn at a time. Matrices that a package has transposed are smaller and are drawn as one block. */
 const BLOCK = 1 << 22
@@ -162,7 +162,7 @@ const writeTensor = (
 ): void => {
   const { rows, columns, names } = spec
   const storage = storageOf(spec, format)
-  const draw = uniform(spec.seed, spec.mean, spec.deviation)
+  const draw = valuesOf(spec)
   const put = (file: number, bytes: Uint8Array, at: number): number => at + writeSync(file, bytes, 0, bytes.length, at)
   // Tensors of the package that share the rows of one GGUF tensor.
   const perName = rows / Math.max(1, names.length)

@@ -11,8 +11,9 @@ namespace {
 constexpr size_t most_bytes = size_t{256} << 20;
 // Places that a match looks at, and tokens that it compares at each.
 constexpr size_t most_places = 48, most_alike = 64;
-// A step's weight in the regression after the next step, and that of a draft in its rate.
-constexpr double fading = 0.97, newest = 0.08;
+// A step's weight in the regression after the next step, and that of a draft in its rate: of its session, and
+// of all.
+constexpr double fading = 0.97, newest = 0.08, newest_usual = 0.02;
 // Steps between two tries of drafts that seem not worth it.
 constexpr uint32_t least_wait = 8, most_wait = 512, most_model_wait = 1024;
 // Guesses of the draft model in a try, and the weight of each in its rates.
@@ -112,20 +113,22 @@ size_t Past::bytes() const {
 // Where the context is not where the past ends, the past begins anew: it was restored, or fed while there were no
 // drafts. A wrong past would only give wrong guesses.
 Drafts::Own& Drafts::of(const Context& context) {
-  auto& own = own_[&context];
+  auto& own = own_.try_emplace(&context, fresh(0)).first->second;
   own.used = ++clock_;
   if (own.pulse != context.head.pulse) {
     bytes_ -= std::min(bytes_, own.past.bytes());
-    own = Own{.pulse = context.head.pulse, .used = clock_};
+    own = fresh(context.head.pulse);
   }
   return own;
 }
 
+Drafts::Own Drafts::fresh(uint64_t pulse) const { return {.pulse = pulse, .rates = usual_, .used = clock_}; }
+
 void Drafts::fed(const Context& context, std::span<const int32_t> tokens) {
   if (!on()) return;
-  auto& own = own_[&context];
+  auto& own = own_.try_emplace(&context, fresh(0)).first->second;
   own.used = ++clock_;
-  if (own.pulse + tokens.size() != context.head.pulse) own = Own{.used = clock_};
+  if (own.pulse + tokens.size() != context.head.pulse) own = fresh(0);
   const size_t before = own.past.bytes();
   own.past.append(tokens);
   own.pulse = context.head.pulse;
@@ -157,7 +160,7 @@ void Drafts::begin(size_t generating, size_t reading) {
 
 size_t Drafts::class_of(size_t length) {
   size_t out = 0;
-  for (const size_t least : {6, 12, 24, 48}) out += length >= least;
+  for (const size_t least : {3, 4, 5, 6, 8, 12, 24, 48}) out += length >= least;
   return out;
 }
 
@@ -220,7 +223,7 @@ std::vector<std::vector<int32_t>> Drafts::propose(std::span<const Drawing> drawn
   for (size_t i = 0; i < drawn.size(); ++i) {
     auto& own = of(*drawn[i].context);
     const int32_t token = drawn[i].token;
-    own.asked = nullptr;
+    own.asked.reset();
     look_back(own, token);
     const size_t most = std::min({drawn[i].most, size_t{options_.most}, room.rows});
     if (most == 0 || room.sessions == 0) continue;
@@ -246,7 +249,7 @@ std::vector<std::vector<int32_t>> Drafts::propose(std::span<const Drawing> drawn
       } else if (by_match.count > 0 || (match.length > 0 && tries(rate.passed, rate.wait))) {
         match.tokens.resize(std::max<size_t>(by_match.count, 1));
         out[i] = std::move(match.tokens);
-        own.asked = &rate;
+        own.asked = class_of(match.length);
         tokens_ = by_match.tokens;
         time_ = by_match.count > 0 ? by_match.time : time_ + share_;
       } else if (model_ && tries(rates.passed, rates.wait)) {
@@ -319,8 +322,13 @@ void Drafts::guess(std::span<Part> parts, Room room) {
 void Drafts::judged(const Context& context, size_t drafted, size_t kept) {
   const auto found = own_.find(&context);
   if (found == own_.end() || !found->second.asked || drafted == 0) return;
-  auto& rate = *found->second.asked;
-  for (size_t i = 0; i < std::min(drafted, kept + 1); ++i) rate.kept += newest * ((i < kept ? 1.0 : 0.0) - rate.kept);
+  auto& rate = found->second.rates[*found->second.asked];
+  auto& usual = usual_[*found->second.asked];
+  for (size_t i = 0; i < std::min(drafted, kept + 1); ++i) {
+    const double outcome = i < kept ? 1 : 0;
+    rate.kept += newest * (outcome - rate.kept);
+    usual.kept += newest_usual * (outcome - usual.kept);
+  }
   rate.wait = kept > 0 ? least_wait : std::min(rate.wait * 2, most_wait);
 }
 

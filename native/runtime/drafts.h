@@ -17,6 +17,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <unordered_map>
 #include <vector>
@@ -39,7 +40,7 @@ class Past {
 
   void append(std::span<const int32_t> tokens);
   // The longest place before the end that reads like the end, of those that are looked at: with the token, at least
-  // three tokens. Length of what is alike, and what followed it, up to `most` tokens.
+  // two tokens. Length of what is alike, and what followed it, up to `most` tokens.
   struct Match {
     size_t length = 0;
     std::vector<int32_t> tokens = {};
@@ -63,7 +64,7 @@ class Past {
 
   std::vector<int32_t> tokens_;
   size_t indexed_ = 0;  // of them
-  std::array<Places, 2> places_{{{8}, {3}}};
+  std::array<Places, 2> places_{{{8}, {2}}};
 };
 
 class Drafts {
@@ -90,12 +91,13 @@ class Drafts {
   void stepped(size_t rows, double seconds);
 
  private:
-  // Of drafts by matches of one class of lengths.
+  // Of drafts by matches of one class of lengths: 2, 3, 4, 5, 6, 8, 12, 24, 48 tokens and more.
   struct Rate {
     double kept = 0.6;    // share, a moving average
     uint32_t passed = 0;  // times in a row that no draft seemed worth it
     uint32_t wait = 8;    // after so many, one is tried
   };
+  using Rates = std::array<Rate, 9>;
   // Of guesses of the draft model, by how sure it was.
   struct ModelRates {
     static constexpr std::array<double, 5> least_p{0.4, 0.6, 0.8, 0.95, 0.99};
@@ -107,8 +109,8 @@ class Drafts {
   struct Own {
     uint64_t pulse = 0;  // of the head that the past ends at
     Past past = {};
-    std::array<Rate, 5> rates = {};
-    Rate* asked = nullptr;  // of the last propose()
+    Rates rates = {};
+    std::optional<size_t> asked = {};  // class of the last propose()
     ModelRates model = {};
     std::vector<DraftModel::Guess> guesses = {};  // the last ones of the draft model, for the pulses from here on
     uint64_t guessed_at = 0;
@@ -117,6 +119,7 @@ class Drafts {
   };
   static size_t class_of(size_t length);
   Own& of(const Context& context);
+  Own fresh(uint64_t pulse) const;
   void bound();
   // Drafts in a row that raise the expected tokens per second of the step, each kept with this chance if those before
   // it are, at this cost; and tokens and time of the step then.
@@ -136,6 +139,7 @@ class Drafts {
 
   DraftOptions options_;
   std::unordered_map<const Context*, Own> own_;
+  Rates usual_ = {};  // of all sessions: what a new one begins with
   uint64_t clock_ = 0;
   size_t bytes_ = 0;  // of all pasts, at the last look
 

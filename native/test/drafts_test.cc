@@ -24,7 +24,8 @@ TEST("drafts: what followed the longest place that reads like the end, and of eq
   CHECK(text_of(match("abcd1 abcd2 ab", 'c', 2).tokens) == "d2");
 }
 
-TEST("drafts: fewer than three tokens alike are no match, and a new token has none") {
+TEST("drafts: one token alike is no match, two are, and a new token has none") {
+  CHECK(text_of(match("ab1 a", 'b', 1).tokens) == "1");
   CHECK(match("xyz ab", 'z', 4).length == 0);
   CHECK(match("the cat", '!', 4).tokens.empty());
   CHECK(match("", 'a', 4).tokens.empty());

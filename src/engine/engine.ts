@@ -85,6 +85,8 @@ const maxPulse = 2n ** 63n
  * language model's do (native/graph/graph.h) make it one; any other graph is driven through `createExecutor`.
  */
 export const openGraph = async (graph: Graph, path: string, options: OpenModelOptions = {}): Promise<Model> => {
+  if (options.draftModel !== undefined)
+    invalid("draftModel was given, but a graph of one's own has no tokenizer to compare with. Leave it out.")
   checkGraph(graph)
   const predict = graph.blocks.find(({ name }) => name === 'predict')?.nodes.at(-1)
   const logits = predict && 'return' in predict ? (predict.return as Record<string, string>).logits : undefined

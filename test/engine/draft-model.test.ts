@@ -3,6 +3,7 @@
  * as without it. And it guesses what the session would draw: a package that guesses for itself is right.
  */
 import { describe, expect, test } from 'vitest'
+import { openGraph } from '../../src/engine/engine.ts'
 import type { Overflow } from '../../src/engine/types.ts'
 import { type FamilyKey, openFamily } from '../families.ts'
 import { errorOf, open } from './helpers.ts'
@@ -128,6 +129,14 @@ describe('a draft model that cannot be', () => {
     expect(await errorOf(() => open(dir, { ...on, draftModel: dir, draftBytes: -1 }))).toMatchObject({
       code: 'INVALID',
       message: 'draftBytes is -1, expected a whole number from 0 to 1099511627776.',
+    })
+  })
+
+  test('has a graph of one’s own to guess for', async () => {
+    const graph = { declarations: [], indices: [], blocks: [] } as never
+    expect(await errorOf(() => openGraph(graph, '-', { draftModel: small() }))).toMatchObject({
+      code: 'INVALID',
+      message: "draftModel was given, but a graph of one's own has no tokenizer to compare with. Leave it out.",
     })
   })
 

@@ -7,7 +7,8 @@
  * At each depth a session stands behind so many tokens; it reads --read tokens more (prefill) and generates --steps (decode). Reading all of a
  * long prompt in every round would take hours, so the depths are read once, and every run starts from there: Continuo from a
  * fork, llama.cpp from a file of its own (in DIR, to be used again, or in a folder that goes away). Rounds are interleaved as in bench.ts.
- * On a machine with other work take `--threads 1 --clock cpu`: speeds by the processor time of this process, which waits for nothing then.
+ * On a machine with other work take `--threads 1 --clock cpu`: speeds by the processor time of this process, which waits for nothing then; nothing is
+ * put against the probe, which goes by the clock.
  * llama.cpp counts with flash attention or without, whichever has the better median of a measure; both are printed.
  */
 import { existsSync, mkdtempSync, rmSync } from 'node:fs'
@@ -303,7 +304,8 @@ const printMeasure = (
       shownRatio,
     )}`,
   )
-  if (name !== 'decode') return
+  // The probe goes by the clock.
+  if (name !== 'decode' || byProcessor) return
   const weights = matrixTraffic(model.specs, 'f16').bytes
   const cache = 2 * model.cached * (depth + 1 + steps / 2)
   const part = (i: number): number => ((weights + cache) * mine[i]!) / machines[i]!.read
@@ -364,7 +366,7 @@ try {
     `\n${tally.runs} runs; ${tally.repeated} repetitions, because other processes took more than ${100 * CALM} % of the CPUs' time; ` +
       `${tally.disturbed} runs stayed disturbed${tally.disturbed > 0 ? ', which slows llama.cpp more than Continuo' : ''}.`,
   )
-  printMachine(machines)
+  if (!byProcessor) printMachine(machines)
 } catch (error) {
   console.error(messageOf(error))
   process.exitCode = 1

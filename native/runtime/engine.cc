@@ -286,7 +286,8 @@ void Engine::speculate(DraftOptions options) {
 
 void Engine::load_draft(std::string graph_json, std::vector<std::string> paths, size_t bytes,
                         std::function<void(Status)> done, OpenDevice open_device) {
-  inbox_->call([this, graph_json = std::move(graph_json), paths = std::move(paths), bytes, done = std::move(done), open_device = std::move(open_device)] {
+  inbox_->call([this, graph_json = std::move(graph_json), paths = std::move(paths), bytes, done = std::move(done),
+                open_device = std::move(open_device)] {
     done(guarded<Done>([&]() -> Status {
       if (inbox_->stopping) return Error{Code::misuse, "the model was closed before the call began."};
       auto device = open_device();

@@ -46,8 +46,9 @@ export {
   type Value,
   type Vector,
 } from './engine/builder-types.ts'
-export { cudaStatus, type Inspected, inspectFiles, inspectTensors, openGraph } from './engine/engine.ts'
+export { openGraph } from './engine/engine.ts'
 export type { Graph } from './engine/graph.ts'
+export { cudaStatus, type Inspected, inspectFiles, inspectTensors } from './engine/inspect.ts'
 export type { CudaStatus, FileFormat, GgufMetadata, TensorEntry } from './engine/native.ts'
 export { checkGraph, planGraph } from './engine/plan.ts'
 export type { Executor, ExecutorOptions, Fetched, Numbers, TraceEntry } from './engine/types.ts'

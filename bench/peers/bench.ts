@@ -12,7 +12,7 @@
 import { existsSync } from 'node:fs'
 import { cpus } from 'node:os'
 import { parseArgs } from 'node:util'
-import { kernelFeatures } from '../../src/engine/engine.ts'
+import { kernelFeatures } from '../../src/engine/inspect.ts'
 import { ContinuoError, messageOf } from '../../src/errors.ts'
 import { CALM, type CalmCount, calmly, TRIES } from './calm.ts'
 import { compare, idsOf } from './check.ts'

@@ -288,7 +288,7 @@ interface OpenFlags extends Partial<Values<typeof expertFlags>> {
 
 /** The kernels of this CPU, and the name of the device where the model does not run on the CPU. */
 export const runsOn = async ({ device }: Pick<Model, 'device'>) => {
-  const { cudaStatus, kernelFeatures } = await import('../engine/engine.ts')
+  const { cudaStatus, kernelFeatures } = await import('../engine/inspect.ts')
   return { isa: kernelFeatures(), device, ...(device === 'cuda' && { gpu: cudaStatus().name }) }
 }
 

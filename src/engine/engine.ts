@@ -1,71 +1,31 @@
-/**
- * The TypeScript face of `native/`: validates, explains, hands over.
- *
- *   context:  open ──submit/logits──▶ busy ──settled──▶ open ──close──▶ closed
- *
- * Whatever is refused is refused before anything is written.
- */
-import { availableParallelism } from 'node:os'
 import { dirname } from 'node:path'
 import { uninitialised } from '../bulk.ts'
 import { ContinuoError, codeOf, messageOf } from '../errors.ts'
-import { sha256 } from '../hash.ts'
-import {
-  blockBytes,
-  type MemoryDeclaration,
-  PLAIN_MEMORY,
-  type SleepyBlocks,
-  type StateLayout,
-  type StateSource,
-} from '../memory.ts'
+import { blockBytes, PLAIN_MEMORY, type SleepyBlocks, type StateLayout, type StateSource } from '../memory.ts'
 import { executorOf } from './executor.ts'
-import { type ExpertStore, expertPort, expertsOf } from './experts.ts'
+import { expertPort } from './experts.ts'
 import { fillFrom, isSource } from './filling.ts'
-import { fingerprintText, layoutFingerprint, modelFingerprint, type Named } from './fingerprint.ts'
+import { layoutFingerprint } from './fingerprint.ts'
 import { type Graph, parametersOf } from './graph.ts'
 import { frozenRuns, type Ranges, takeParts } from './growth.ts'
+import { inspectFiles, inspectTensors } from './inspect.ts'
 import { nativeItem } from './items.ts'
 import { stateLayout } from './layout.ts'
 import { observedIn } from './moments.ts'
-import {
-  awaitNative,
-  type ContextHandle,
-  type CudaStatus,
-  callNative,
-  type FileFormat,
-  type GgufMetadata,
-  type NativeItem,
-  type TensorEntry,
-} from './native.ts'
-import {
-  findPacked,
-  makeRoom,
-  type PackedFolder,
-  packedBeside,
-  packedIn,
-  packedKey,
-  sealOf,
-  touchPacked,
-} from './packed.ts'
+import { awaitNative, type ContextHandle, callNative, type NativeItem } from './native.ts'
 import { checkGraph } from './plan.ts'
-import { checkSpeculation, usualSpeculation } from './speculation.ts'
 import {
   type Context,
   ContextBroken,
   type ContextHead,
-  type DecoderShape,
-  type DeviceKind,
-  DRAFT_BYTES,
   type EngineContext,
   type EngineStats,
   type Model,
   type OpenModelOptions,
-  type Speculation,
-  STEP_TARGET,
   type WorkResult,
 } from './types.ts'
+import { type LoadRequest, openWeights, speculate, type TextIdentity } from './weights.ts'
 
-const maxThreads = 256
 /**
  * What a context takes before its first token, in bytes. Windows and segments stand in no tensor, so nothing else bounds them. A state is
  * hashed and copied in one piece by snapshots and spilling.
@@ -75,8 +35,6 @@ const maxStateBytes = 2 ** 30
 const brokenOr = (error: unknown): unknown =>
   codeOf(error) === 'REFUSED' ? new ContextBroken(messageOf(error)) : error
 
-/** Fewer bytes are packed in milliseconds, so they are not kept unasked. */
-const LEAST_KEPT = 2 ** 23
 /** As many pulses again never pass: the engine's clock does not wrap. */
 const maxPulse = 2n ** 63n
 
@@ -106,142 +64,6 @@ const invalid = (message: string): never => {
   throw new ContinuoError('INVALID', message)
 }
 
-/** What the headers of a model's files say. */
-export interface Inspected {
-  /** Of all files. */
-  readonly tensors: readonly TensorEntry[]
-  /** File by file. */
-  readonly formats: readonly FileFormat[]
-  /** Of the first GGUF file; null without one. */
-  readonly metadata: GgufMetadata | null
-}
-
-/**
- * Reads the headers of a model's files: safetensors, GGUF, archives of torch.save, found by their content. Throws INVALID for a
- * damaged or hostile file, and for a tensor that stands in two of them.
- */
-export const inspectFiles = (paths: readonly string[]): Inspected => {
-  const { tensors, files } = callNative((addon) => addon.inspect(paths))
-  const pairs = files.find(({ metadata }) => metadata !== null)?.metadata ?? null
-  return { tensors, formats: files.map(({ format }) => format), metadata: pairs && new Map(pairs) }
-}
-
-/** The tensors of one file. Throws as `inspectFiles`. */
-export const inspectTensors = (path: string): readonly TensorEntry[] => inspectFiles([path]).tensors
-
-/** The instruction set whose kernels this CPU gets: avx512vnni, avx512, avx2 or generic. */
-export const kernelFeatures = (): string => callNative((addon) => addon.features())
-
-/** The state of CUDA here, and the reason where it cannot be used. */
-export const cudaStatus = (): CudaStatus => callNative((addon) => addon.cuda())
-
-/** An emulated device is there for tests, and far slower than the CPU it runs on: it is taken only where `device` names it. */
-const deviceOf = ({ device = 'auto' }: OpenModelOptions): DeviceKind => {
-  if (device === 'cpu') return device
-  if (device !== 'auto' && device !== 'cuda') {
-    invalid(`device is ${JSON.stringify(device)}, expected "auto", "cpu" or "cuda".`)
-  }
-  const { reason, emulated } = cudaStatus()
-  if (device === 'auto') return reason === '' && !emulated ? 'cuda' : 'cpu'
-  if (reason === '') return device
-  throw new ContinuoError(
-    'UNAVAILABLE',
-    `CUDA cannot be used: ${reason} The device "auto" takes the CPU by itself where that is so; \`continuo doctor\` says what there is.`,
-  )
-}
-
-const threadsOf = ({ threads }: OpenModelOptions): number => {
-  if (threads === undefined) return Math.min(16, availableParallelism())
-  if (!Number.isInteger(threads) || threads < 1 || threads > maxThreads) {
-    invalid(`threads is ${threads}, expected a whole number from 1 to ${maxThreads}.`)
-  }
-  return threads
-}
-
-const stepTargetOf = ({ stepTarget = STEP_TARGET.usual }: OpenModelOptions): number => {
-  const { min, max } = STEP_TARGET
-  if (stepTarget >= min && stepTarget <= max) return stepTarget
-  return invalid(`stepTarget is ${stepTarget}, expected a number from ${min} to ${max}.`)
-}
-
-const draftBytesOf = ({ draftBytes = DRAFT_BYTES.usual }: OpenModelOptions): number => {
-  const { min, max } = DRAFT_BYTES
-  if (Number.isInteger(draftBytes) && draftBytes >= min && draftBytes <= max) return draftBytes
-  return invalid(`draftBytes is ${draftBytes}, expected a whole number from ${min} to ${max}.`)
-}
-
-export interface LoadRequest {
-  readonly dir: string
-  readonly modelType: string
-  readonly vocabSize: number
-  /** Default: no memory levels. */
-  readonly levels?: readonly number[]
-  /** Default: neither a window nor tables with levels. */
-  readonly memory?: MemoryDeclaration | undefined
-  /** The parsed content of config.json, or the metadata of a GGUF file; only fingerprinted here. */
-  readonly config: unknown
-  readonly graph: Graph
-  /** The files of the weights, at least one, and what `inspectFiles` said of them. */
-  readonly paths: readonly string[]
-  readonly tensors: readonly TensorEntry[]
-  readonly decoder?: DecoderShape | undefined
-  /** Set where the graph computes something else than config.json says by itself. */
-  readonly overflow?: 'window' | undefined
-  /** Set where keys and values are kept narrower than f32. */
-  readonly cacheDtype?: 'f16' | 'bf16' | undefined
-  /** Set where the context lies outside: how (Graph.memory). */
-  readonly outerMemory?: Graph['memory'] | undefined
-  /** The file of its learned modules, a file of tensors. */
-  readonly memoryFile?: string | undefined
-  /** Where its experts lie: the folder of the store, its layers, its digest. */
-  readonly experts?: ExpertStore | undefined
-  /** Of a mixture whose experts lie in a store: what identifies them, in place of their tensors, which are left out. */
-  readonly expertIdentity?: { readonly digest: string; readonly coding: number } | undefined
-  readonly leftOut?: ReadonlySet<string> | undefined
-  /** Where packed weights are kept unasked; undefined: nowhere. */
-  readonly packedFolder?: PackedFolder | undefined
-}
-
-/** How the model reads text: a part of its fingerprint. */
-export interface TextIdentity {
-  /** Identity of the tokenizer, where the package has a file for it. */
-  readonly tokenizer?: string | undefined
-  /** Ids that end a generation, in ascending order, where they are others than the tokenizer's one. */
-  readonly endTokens?: readonly number[] | undefined
-}
-
-const ownTensors = ({ leftOut }: LoadRequest, tensors: readonly TensorEntry[]): readonly TensorEntry[] =>
-  leftOut === undefined ? tensors : tensors.filter(({ name }) => !leftOut.has(name))
-
-const namedOf = async (request: LoadRequest, { tokenizer, endTokens }: TextIdentity): Promise<Named> => {
-  const { overflow, cacheDtype, outerMemory, memoryFile, expertIdentity } = request
-  const modules = memoryFile === undefined ? undefined : [memoryFile]
-  return {
-    ...{ overflow, cacheDtype, outerMemory, tokenizer, endTokens, expertIdentity },
-    ...(modules !== undefined && {
-      memoryTensors: await modelFingerprint(null, inspectFiles(modules).tensors, modules),
-    }),
-  }
-}
-
-/** Of the model that the request describes, with what its files hold. */
-export const fingerprintOf = async (
-  request: LoadRequest,
-  text: TextIdentity,
-  tensors = request.tensors,
-): Promise<string> =>
-  modelFingerprint(request.config, ownTensors(request, tensors), request.paths, await namedOf(request, text))
-
-/** Where the packed weights of the model lie, beside it and in the folder. */
-export const packedFiles = (
-  request: LoadRequest,
-  folder: PackedFolder,
-): { readonly beside: string; readonly cached: string } => {
-  const { graph, paths, tensors } = request
-  const { seal } = sealOf(paths, ownTensors(request, tensors))
-  return { beside: packedBeside(paths), cached: packedIn(folder, packedKey(graph), seal) }
-}
-
 const boundsOf = ({ block_size, retrieval }: NonNullable<Graph['memory']>): NonNullable<Model['outerMemory']> => ({
   blockSize: block_size as number,
   mostBlocks: (retrieval as { blocks: number }).blocks,
@@ -256,8 +78,6 @@ const perspectivesOf = ({ perspective }: Graph): Model['perspectives'] => {
   if (mpd == null || ffn_types === undefined || experts === undefined) return null
   return { layers: ffn_types.filter((kind) => kind === 'experts').length, ranks: experts.top_k }
 }
-
-const plain = { memoryReuse: true, trace: false, watch: false }
 
 interface ContextState {
   readonly handle: ContextHandle
@@ -290,94 +110,11 @@ export const loadModel = async (
   read: () => Promise<TextIdentity> = () => Promise.resolve({}),
   draft: LoadRequest | null = null,
 ): Promise<Model> => {
-  const { dir, modelType, vocabSize, levels = [], memory = PLAIN_MEMORY, graph, paths, packedFolder: folder } = request
-  const threads = threadsOf(options)
-  const device = options.moments === undefined ? deviceOf(options) : 'cpu'
+  const { dir, modelType, vocabSize, levels = [], memory = PLAIN_MEMORY, graph, paths } = request
   const layout = boundedLayout(graph)
-  const { memoryFile } = request
-  const { keepPacked = true, watch = false, warn = (message) => process.emitWarning(message) } = options
-  const { speculate: speculation = usualSpeculation(draft !== null) } = options
-  checkSpeculation(speculation)
-  const draftBytes = draftBytesOf(options)
-  if (draft !== null && device !== 'cpu')
-    invalid(
-      `A draft model was given, and the device is ${device}: guesses are judged on the CPU only. Take device "cpu", or leave the draft model out.`,
-    )
   const observed = observedIn(graph, options.moments ?? [])
-  const tensors = ownTensors(request, request.tensors)
-  const key = packedKey(graph)
-  const sealed = keepPacked ? sealOf(paths, tensors) : null
-  const kept = folder === undefined || sealed === null ? null : packedIn(folder, key, sealed.seal)
-  const places = [packedBeside(paths), ...(kept === null ? [] : [kept])]
-  let packed = sealed && findPacked(places, key, sealed.seal)
-
-  let text: TextIdentity = {}
-  const readText = async (): Promise<Named> => {
-    text = await read()
-    return namedOf(request, text)
-  }
-  const fingerprintBy = (named: Named): Promise<string> => modelFingerprint(request.config, tensors, paths, named)
-  let named: Named | null = null
-  let fingerprint: string | null = null
-  if (packed !== null && !packed.sealed) {
-    named = await readText()
-    fingerprint = await fingerprintBy(named)
-    if (packed.name.fingerprint !== fingerprint) packed = null
-  }
-  const opening = awaitNative((addon) =>
-    addon.open(
-      JSON.stringify(graph),
-      memoryFile === undefined ? paths : [...paths, memoryFile],
-      threads,
-      {
-        ...plain,
-        watch,
-        moments: observed.members,
-        ...(request.experts && { experts: expertsOf(request.experts, options.experts) }),
-      },
-      packed && { path: packed.path, key, seal: packed.name.seal },
-      device,
-      stepTargetOf(options),
-    ),
-  ).catch((error: ContinuoError) => {
-    if (device === 'cpu' || error.code !== 'UNAVAILABLE') throw error
-    throw new ContinuoError(error.code, `${error.message} The CPU takes the model with the same bits: device "cpu".`, {
-      cause: error,
-    })
-  })
-  /** The model's name, while the engine loads. */
-  const naming = async (): Promise<{ readonly named: Named; readonly head: string; readonly hash: string | null }> => {
-    named ??= await readText()
-    const head = sha256(fingerprintText(request.config, tensors, named))
-    const known = fingerprint !== null || (packed?.sealed && packed.name.head === head)
-    return { named, head, hash: known ? fingerprint : await fingerprintBy(named) }
-  }
-  const [opened, name] = await Promise.allSettled([opening, naming()])
-  if (name.status === 'rejected' && opened.status === 'fulfilled')
-    callNative((addon) => addon.closeEngine(opened.value))
-  // What is wrong with its text is said first: it is found without the weights.
-  if (name.status === 'rejected') throw name.reason
-  if (opened.status === 'rejected') throw opened.reason
-  const engine = opened.value
-  const packing = callNative((addon) => addon.packing(engine))
-  const { head } = name.value
-  // The file's word counts where its weights are those that compute.
-  fingerprint = name.value.hash ?? (packing.mapped ? packed!.name.fingerprint : await fingerprintBy(name.value.named))
-  if (packing.note !== '')
-    warn(
-      `${packing.note}; the weights are packed anew.${packed?.path === places[0] ? ' continuo pack writes that file again, or deletes it.' : ''}`,
-    )
-  if (packing.mapped && packed!.path === kept) void touchPacked(kept)
-  if (draft !== null)
-    await awaitNative((addon) => addon.draft(engine, JSON.stringify(draft.graph), draft.paths, draftBytes)).catch(
-      (error: unknown) => {
-        callNative((addon) => addon.closeEngine(engine))
-        throw error
-      },
-    )
-  const speculate = ({ tokens, adapt = true }: Speculation): void =>
-    callNative((addon) => addon.speculate(engine, tokens, adapt))
-  speculate(speculation)
+  const weights = await openWeights(request, options, { read, draft, moments: observed.members })
+  const { engine, device, fingerprint } = weights
   const experts = request.experts === undefined ? null : expertPort(engine, request.experts, options)
   const states = new WeakMap<Context, ContextState>()
   let closed = false
@@ -576,7 +313,7 @@ export const loadModel = async (
     levels,
     memory,
     parameters: parametersOf(graph),
-    endTokens: text.endTokens ?? null,
+    endTokens: weights.text.endTokens ?? null,
     fingerprint,
     layoutFingerprint: layoutFingerprint(graph),
     layout,
@@ -613,8 +350,7 @@ export const loadModel = async (
 
     speculate(wanted) {
       needOpen()
-      checkSpeculation(wanted)
-      speculate(wanted)
+      speculate(engine, wanted)
     },
 
     async submit(item) {
@@ -673,28 +409,7 @@ export const loadModel = async (
       return withBusy([state], 'logits', () => awaitNative((addon) => addon.logits(engine, state.handle)))
     },
 
-    async verifyWeights() {
-      const refuse = (what: string, cause?: unknown, of = `The weights in ${paths.join(', ')}`): never => {
-        throw new ContinuoError(
-          'REFUSED',
-          `${of} ${what} Find out who changed them before anything computed meanwhile is used; replace a model only between two runs.`,
-          { cause },
-        )
-      }
-      if (!(await awaitNative((addon) => addon.packedIntact(engine))))
-        refuse('were changed while the model served.', undefined, `The packed weights in ${packed!.path}`)
-      let now = ''
-      try {
-        now = await fingerprintOf(request, text, inspectFiles(paths).tensors)
-      } catch (error) {
-        refuse(`cannot be read any more: ${messageOf(error)}`, error)
-      }
-      if (now !== fingerprint) {
-        refuse(
-          `were changed while the model served: fingerprint ${fingerprint.slice(0, 12)}… when it was opened, ${now.slice(0, 12)}… now.`,
-        )
-      }
-    },
+    verifyWeights: () => weights.verify(),
 
     moments(tensor) {
       needOpen()
@@ -703,21 +418,11 @@ export const loadModel = async (
       )
     },
 
-    packed: packing.mapped ? packed!.path : null,
+    packed: weights.packed,
 
     async keepPacked(to) {
       needOpen()
-      if (to === undefined && (kept === null || packing.mapped || sealed?.unsettled !== null)) return null
-      if (to === undefined && packing.bytes < LEAST_KEPT) return null
-      const { seal, unsettled } = sealed ?? sealOf(paths, tensors)
-      if (unsettled !== null)
-        invalid(
-          `${unsettled} was changed a moment ago (or its time lies ahead), so that time cannot tell whether it changes again. Pack the weights when it is older than two seconds.`,
-        )
-      if (to === undefined && !(await makeRoom(folder!, packing.bytes))) return null
-      const path = to ?? kept!
-      const bytes = await awaitNative((addon) => addon.keepPacked(engine, path, { key, seal, head, fingerprint }))
-      return bytes === 0 ? null : { path, bytes }
+      return weights.keep(to)
     },
 
     close() {

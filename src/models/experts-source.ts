@@ -4,8 +4,8 @@
  */
 import { join } from 'node:path'
 import { z } from 'zod'
-import { inspectFiles } from '../engine/engine.ts'
 import { membersOf, tensorsOf } from '../engine/graph.ts'
+import { inspectFiles } from '../engine/inspect.ts'
 import type { TensorEntry } from '../engine/native.ts'
 import { ContinuoError } from '../errors.ts'
 import type { ExpertCoding, ExpertsSource, MatrixPlace, Slice } from '../experts/source.ts'

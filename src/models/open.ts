@@ -1,9 +1,10 @@
 /** Opens a model package (package.ts says what one is): its graph, its weights, its tokenizer. */
 import { existsSync, statSync } from 'node:fs'
 import { join } from 'node:path'
-import { type LoadRequest, loadModel, packedFiles, type TextIdentity } from '../engine/engine.ts'
+import { loadModel } from '../engine/engine.ts'
 import type { GgufMetadata } from '../engine/native.ts'
 import type { CacheDtype, Model, OpenModelOptions } from '../engine/types.ts'
+import { type LoadRequest, packedFiles, type TextIdentity } from '../engine/weights.ts'
 import { ContinuoError } from '../errors.ts'
 import { packExperts, storeOf } from '../experts/pack.ts'
 import { packedFolder } from '../hub/cache.ts'

@@ -1,7 +1,7 @@
 /** What `continuo doctor` says of CUDA: of every state that a machine and a build can be in. */
 import { describe, expect, it } from 'vitest'
 import { checkCuda } from '../../src/cli/doctor/cuda.ts'
-import { cudaStatus } from '../../src/engine/engine.ts'
+import { cudaStatus } from '../../src/engine/inspect.ts'
 import type { CudaStatus } from '../../src/engine/native.ts'
 
 const H200: CudaStatus = {

@@ -3,7 +3,7 @@
  * in random pieces; and how much of the device's memory the model took by itself. Prints one line of JSON. A process of its own,
  * because an emulated device reads what it is from the environment it starts in.
  */
-import { cudaStatus } from '../../src/engine/engine.ts'
+import { cudaStatus } from '../../src/engine/inspect.ts'
 import type { DeviceKind } from '../../src/engine/types.ts'
 import { openModel } from '../../src/models/open.ts'
 import { inPieces, readingsOf, type Told, whole } from './readings.ts'

@@ -1,5 +1,5 @@
 /** Models on both devices in one process. */
-import { cudaStatus } from '../../src/engine/engine.ts'
+import { cudaStatus } from '../../src/engine/inspect.ts'
 import type { DeviceKind, Model, OpenModelOptions } from '../../src/engine/types.ts'
 import { open } from '../engine/helpers.ts'
 import type { Pair } from './readings.ts'

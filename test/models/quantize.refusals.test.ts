@@ -1,7 +1,7 @@
 import { appendFileSync, existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
-import { inspectTensors } from '../../src/engine/engine.ts'
+import { inspectTensors } from '../../src/engine/inspect.ts'
 import type { QuantizeRequest } from '../../src/models/quantize.ts'
 import { errorOf } from '../engine/helpers.ts'
 import { randomRwkv7, rawSafetensors, safetensors, temporaryFolder, writePackage } from '../engine/packages.ts'

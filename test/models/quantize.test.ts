@@ -1,7 +1,7 @@
 import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
-import { inspectTensors } from '../../src/engine/engine.ts'
+import { inspectTensors } from '../../src/engine/inspect.ts'
 import type { TensorEntry } from '../../src/engine/native.ts'
 import { families } from '../../src/models/index.ts'
 import { defaultOut, matrixTensors, quantizePackage } from '../../src/models/quantize.ts'

@@ -2,7 +2,7 @@
  * node exactness-child.ts '{"dirs": […], "matrix": {…}, "device": "cpu"}': the cases of this process's instruction set, or of the CUDA
  * device. Prints lines of JSON: first which kernels those are, or that this CPU does not run them; then one for each case.
  */
-import { kernelFeatures } from '../../engine/engine.ts'
+import { kernelFeatures } from '../../engine/inspect.ts'
 import type { DeviceKind } from '../../engine/types.ts'
 import { codeOf, messageOf } from '../../errors.ts'
 import { type Matrix, runCases } from './exactness-cases.ts'

@@ -2,7 +2,7 @@
 import { spawn } from 'node:child_process'
 import { createInterface } from 'node:readline'
 import { fileURLToPath } from 'node:url'
-import { kernelFeatures } from '../../engine/engine.ts'
+import { kernelFeatures } from '../../engine/inspect.ts'
 import type { DeviceKind } from '../../engine/types.ts'
 import { ContinuoError } from '../../errors.ts'
 import { beside } from '../../places.ts'

@@ -1,7 +1,7 @@
 /** model.safetensors.index.json again, as far as the headers of its files: no weights are loaded, so that a million cases take minutes. */
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { inspectFiles } from '../../../src/engine/engine.ts'
+import { inspectFiles } from '../../../src/engine/inspect.ts'
 import { checkShards, readShards } from '../../../src/models/shards.ts'
 import { safetensors } from '../../engine/packages.ts'
 import { randomGpt2 } from '../../models/gpt2.ts'

@@ -1,5 +1,5 @@
 /** node scenario-child.ts '{"dir": …}': the kernels' name of this process, and the scenario; a CPU without them: "missing". */
-import { kernelFeatures } from '../../../src/engine/engine.ts'
+import { kernelFeatures } from '../../../src/engine/inspect.ts'
 import { codeOf } from '../../../src/errors.ts'
 import { openModel } from '../../../src/models/open.ts'
 import { tell } from './scenario.ts'

@@ -162,6 +162,6 @@ describe.skipIf(!hasShared)('a perspective model', () => {
       },
     })
     model.close()
-    expect(phases).toEqual(['config', 'experts', 'weights', 'health'])
+    expect(phases).toEqual(['config', 'experts', 'tokenizer', 'weights', 'health'])
   })
 })

@@ -9,6 +9,12 @@ namespace {
 std::vector<int32_t> letters(std::string_view text) { return {text.begin(), text.end()}; }
 std::string text_of(const std::vector<int32_t>& tokens) { return {tokens.begin(), tokens.end()}; }
 
+std::vector<int32_t> proposed(Drafts& drafts, const Context& context, int32_t token, size_t most) {
+  const Item item{};
+  const Drawing drawing{&context, token, &item, most};
+  return drafts.propose({&drawing, 1}, {128, 128}).front();
+}
+
 Past::Match match(std::string_view read, char token, size_t most) {
   Past past;
   past.append(letters(read));
@@ -74,24 +80,32 @@ TEST("drafts: as many as pay by what was kept and by the time of a step; wrong o
   };
   const auto guesses = [&] {
     drafts.begin(1, 0);
-    return drafts.propose(context, 5, 8).size();
+    return proposed(drafts, context, 5, 8).size();
   };
   for (int i = 0; i < 4; ++i) feed({1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14});
   feed({1, 2, 3, 4});
   // A row costs a tenth of a step.
   for (int i = 0; i < 200; ++i) drafts.stepped(1 + i % 9, 1e-3 * (1 + 0.1 * (1 + i % 9)));
   CHECK(guesses() > 0);
-  for (int i = 0; i < 60; ++i) drafts.judged(context, std::max<size_t>(1, guesses()), 0);
+  const auto draw = [&](bool right) {
+    const size_t made = guesses();
+    drafts.judged(context, made, right ? made : 0);
+    return made;
+  };
+  for (int i = 0; i < 5000; ++i) (void)draw(false);
   size_t many = 0;
-  for (int i = 0; i < 64; ++i) many += guesses() > 0;
+  for (int i = 0; i < 64; ++i) many += draw(false) > 0;
   CHECK(many <= 1);
-  for (int i = 0; i < 60; ++i) drafts.judged(context, 8, 8);
+  for (int i = 0; i < 5000; ++i) (void)draw(true);
   CHECK(guesses() == 8);
   // Beside many others, whose rows fill the step, even these are not worth it.
   for (int i = 0; i < 300; ++i) drafts.stepped(40 + i % 9, 1e-3 * (1 + 1.0 * (40 + i % 9)));
-  for (int i = 0; i < 20; ++i) drafts.judged(context, 8, 2);
+  for (int i = 0; i < 20; ++i) {
+    const size_t made = guesses();
+    drafts.judged(context, made, std::min<size_t>(made, 2));
+  }
   drafts.begin(40, 0);
-  CHECK(drafts.propose(context, 5, 8).size() <= 1);
+  CHECK(proposed(drafts, context, 5, 8).size() <= 1);
 }
 
 TEST("drafts: a context that stands elsewhere than its past has no past") {
@@ -102,7 +116,7 @@ TEST("drafts: a context that stands elsewhere than its past has no past") {
   const std::vector<int32_t> tokens = {1, 2, 3, 4, 1, 2, 3};
   context.head.pulse = tokens.size();
   drafts.fed(context, tokens);
-  CHECK(drafts.propose(context, 4, 3) == std::vector<int32_t>({1, 2, 3}));
+  CHECK(proposed(drafts, context, 4, 3) == std::vector<int32_t>({1, 2, 3}));
   context.head.pulse += 5;
-  CHECK(drafts.propose(context, 4, 3) == std::vector<int32_t>({4, 4, 4}));
+  CHECK(proposed(drafts, context, 4, 3) == std::vector<int32_t>({4, 4, 4}));
 }

@@ -6,7 +6,8 @@
  *
  * Both sides compute one model of f16 or f32 with the same engine: only the table of kernels differs. Before anything is timed their logits
  * must agree as far as rounding explains. The ratio is the exact side's time over the free side's in the same round, and the same of the CPU time of all
- * threads, which counts on a machine with other work; medians, with the least and the greatest round. It builds a program for itself (tools/exactness.mjs), which is no part of the package.
+ * threads, which counts on a machine with other work; medians, with the least and the greatest round, and the ratio of the rounds with the least CPU
+ * time of each side. It builds a program for itself (tools/exactness.mjs), which is no part of the package.
  */
 import { execFileSync } from 'node:child_process'
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
@@ -53,15 +54,20 @@ try {
   const { isa, rms } = first as { readonly isa: string; readonly rms: number }
   if (!(rms < MOST_APART)) throw new Error(`The logits of the two sides are ${rms} of their deviation apart.`)
   console.log(`${isa}, ${values.threads} threads, ${values.rounds} rounds; logits ${rms} of their deviation apart`)
-  console.log(`${''.padEnd(58)}${'exact, µs'.padStart(11)}${'free, µs'.padStart(11)}  time${' '.repeat(23)}CPU`)
+  console.log(
+    `${''.padEnd(58)}${'exact, µs'.padStart(11)}${'free, µs'.padStart(11)}  time${' '.repeat(23)}CPU${' '.repeat(24)}least CPU`,
+  )
   for (const { name, exact, free } of lines as Line[]) {
+    const least = (side: readonly Seconds[]): number => Math.min(...side.map(([, cpu]) => cpu))
     const micros = (side: readonly Seconds[]): string =>
       (median(side.map(([wall]) => wall)) * 1e6).toFixed(1).padStart(11)
     const ratio = (which: 0 | 1): string => {
       const all = exact.map((seconds, round) => seconds[which] / free[round]![which])
       return `${median(all).toFixed(3)} (${Math.min(...all).toFixed(3)} to ${Math.max(...all).toFixed(3)})`.padEnd(27)
     }
-    console.log(`${name.padEnd(58)}${micros(exact)}${micros(free)}  ${ratio(0)}${ratio(1)}`.trimEnd())
+    console.log(
+      `${name.padEnd(58)}${micros(exact)}${micros(free)}  ${ratio(0)}${ratio(1)}${(least(exact) / least(free)).toFixed(3)}`,
+    )
   }
 } finally {
   rmSync(folder, { recursive: true, force: true })

@@ -9,7 +9,7 @@
 namespace continuo {
 
 // Visits the instruction and those in its arms, in the written order. `conditional`: whether it stands in an arm.
-void each_instruction(Instruction& instruction, const auto& visit, bool conditional = false) {
+void each_instruction(auto& instruction, const auto& visit, bool conditional = false) {
   visit(instruction, conditional);
   for (auto& inner : instruction.then) each_instruction(inner, visit, true);
   for (auto& inner : instruction.otherwise) each_instruction(inner, visit, true);

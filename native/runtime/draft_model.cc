@@ -12,10 +12,6 @@ namespace {
 // A context that is so far behind its session begins anew, with so many tokens.
 constexpr size_t most_behind = 256, begin_with = 128;
 
-bool is_end(const Item& item, int32_t token) {
-  return std::find(item.end_tokens.begin(), item.end_tokens.end(), token) != item.end_tokens.end();
-}
-
 }  // namespace
 
 DraftModel::DraftModel(std::shared_ptr<const Model> model, ThreadPool& pool, size_t bytes)
@@ -42,7 +38,7 @@ Status DraftModel::fits(const Model& other) const {
   return Done{};
 }
 
-// The session's context; null where there is no room for one beside the others of this round.
+// The draft model's context for the session; null where the bound of bytes leaves no room for one more in this round.
 DraftModel::Session* DraftModel::session_of(Asked& asked) {
   const Context* key = asked.drawing->context;
   if (const auto found = sessions_.find(key); found != sessions_.end()) {
@@ -156,7 +152,7 @@ void DraftModel::guess(std::span<Asked* const> asked) {
       const int32_t token = sample(model_->host(), shaped(own, shaping, item.allowed, changed), item.sampling,
                                    each.drawing->context->head.pulse + 1 + each.guesses.size());
       // A token that ends the item is never fed.
-      each.over = is_end(item, token);
+      each.over = item.is_end(token);
       if (each.over) continue;
       each.guesses.push_back({token, std::exp(-surprisal(model_->host(), own, token))});
       if (shaping.penalises()) {

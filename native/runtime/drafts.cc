@@ -110,25 +110,21 @@ size_t Past::bytes() const {
   return numbers * sizeof(int32_t);
 }
 
-// Where the context is not where the past ends, the past begins anew: it was restored, or fed while there were no
-// drafts. A wrong past would only give wrong guesses.
-Drafts::Own& Drafts::of(const Context& context) {
-  auto& own = own_.try_emplace(&context, fresh(0)).first->second;
-  own.used = ++clock_;
-  if (own.pulse != context.head.pulse) {
-    bytes_ -= std::min(bytes_, own.past.bytes());
-    own = fresh(context.head.pulse);
+// What is known of a context that stood at this pulse. Where its past ends elsewhere the past begins anew: the context
+// was restored, or fed while there were no drafts. A wrong past would only give wrong guesses.
+Drafts::Own& Drafts::at(const Context& context, uint64_t pulse) {
+  auto& own = own_.try_emplace(&context, Own{.pulse = pulse, .rates = usual_}).first->second;
+  if (own.pulse != pulse) {
+    bytes_ -= own.past.bytes();
+    own = {.pulse = pulse, .rates = usual_};
   }
+  own.used = ++clock_;
   return own;
 }
 
-Drafts::Own Drafts::fresh(uint64_t pulse) const { return {.pulse = pulse, .rates = usual_, .used = clock_}; }
-
 void Drafts::fed(const Context& context, std::span<const int32_t> tokens) {
   if (!on()) return;
-  auto& own = own_.try_emplace(&context, fresh(0)).first->second;
-  own.used = ++clock_;
-  if (own.pulse + tokens.size() != context.head.pulse) own = fresh(0);
+  auto& own = at(context, context.head.pulse - tokens.size());
   const size_t before = own.past.bytes();
   own.past.append(tokens);
   own.pulse = context.head.pulse;
@@ -200,8 +196,8 @@ void Drafts::look_back(Own& own, int32_t token) {
     const uint64_t ago = own.pulse - (own.guessed_at + i);
     if (ago > past.size()) break;
     const double right = own.guesses[i].token == (ago == 0 ? token : past[past.size() - ago]) ? 1 : 0;
-    rates.kept[ModelRates::class_of(own.guesses[i].p)] +=
-        newest * (right - rates.kept[ModelRates::class_of(own.guesses[i].p)]);
+    double& kept = rates.kept[ModelRates::class_of(own.guesses[i].p)];
+    kept += newest * (right - kept);
     rates.all += (own.tried ? newest_tried : newest) * (right - rates.all);
     if (right == 0) break;
   }
@@ -221,7 +217,7 @@ std::vector<std::vector<int32_t>> Drafts::propose(std::span<const Drawing> drawn
   std::vector<std::vector<int32_t>> out(drawn.size());
   std::vector<Part> parts;
   for (size_t i = 0; i < drawn.size(); ++i) {
-    auto& own = of(*drawn[i].context);
+    auto& own = at(*drawn[i].context, drawn[i].context->head.pulse);
     const int32_t token = drawn[i].token;
     own.asked.reset();
     look_back(own, token);

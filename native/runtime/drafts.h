@@ -70,7 +70,6 @@ class Past {
 class Drafts {
  public:
   void set(const DraftOptions& options) { options_ = options; }
-  const DraftOptions& options() const { return options_; }
   bool on() const { return options_.most > 0; }
   // Null: the past alone.
   void set(std::unique_ptr<DraftModel> model) { model_ = std::move(model); }
@@ -118,8 +117,7 @@ class Drafts {
     uint64_t used = 0;
   };
   static size_t class_of(size_t length);
-  Own& of(const Context& context);
-  Own fresh(uint64_t pulse) const;
+  Own& at(const Context& context, uint64_t pulse);
   void bound();
   // Drafts in a row that raise the expected tokens per second of the step, each kept with this chance if those before
   // it are, at this cost; and tokens and time of the step then.
@@ -141,7 +139,7 @@ class Drafts {
   std::unordered_map<const Context*, Own> own_;
   Rates usual_ = {};  // of all sessions: what a new one begins with
   uint64_t clock_ = 0;
-  size_t bytes_ = 0;  // of all pasts, at the last look
+  size_t bytes_ = 0;  // of all pasts
 
   std::unique_ptr<DraftModel> model_;
   // Of the step that is being planned: the tokens that it is expected to give, and its time, in steps without rows.

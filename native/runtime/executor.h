@@ -336,6 +336,8 @@ class Executor {
   Undoing undoing_of(const Space& space) const;
   void begin_tentative(Space& space, std::span<const Run> runs);
   void each_ring_row(Context& context, const StateSlice& slice, Positions positions, const auto& visit);
+  void each_input(const Space& space, const Instruction& instruction, const auto& visit) const;
+  void beside_values(Space& space, const auto& work);
   void note_inputs(const Space& space, const Instruction& instruction, std::span<const Run> runs);
   void walk_again(std::span<const Tentative> own);
   void note_before(const Space& space, Context& context, size_t rows, Mark& mark);

@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "compile/arrange.h"
 #include "graph/ops.h"
 #include "runtime/executor.h"
 
@@ -47,11 +48,9 @@ Executor::Undoing Executor::undoing_of(const Space& space) const {
   const auto note = [](std::vector<uint32_t>& slices, uint32_t slice) {
     if (std::find(slices.begin(), slices.end(), slice) == slices.end()) slices.push_back(slice);
   };
-  const auto visit = [&](const auto& self, std::span<const Instruction> code) -> void {
-    for (const auto& instruction : code) {
-      self(self, instruction.then);
-      self(self, instruction.otherwise);
-      if (!writes_state(instruction)) continue;
+  for (const auto& line : space.program->code) {
+    each_instruction(line, [&](const Instruction& instruction, bool) {
+      if (!writes_state(instruction)) return;
       for (const auto& place : instruction.places) {
         const auto& d = model_->graph.declarations[place.table];
         if (d.volatile_table()) continue;
@@ -77,9 +76,8 @@ Executor::Undoing Executor::undoing_of(const Space& space) const {
           out.rows = each == 0 ? 0 : std::min(out.rows, slice.places / each);
         }
       }
-    }
-  };
-  visit(visit, space.program->code);
+    });
+  }
   for (const uint32_t at : out.images) out.bytes += model_->layout[at].elements * size_of(model_->layout[at].type);
   return out;
 }
@@ -138,7 +136,7 @@ void Executor::back(Context& context, size_t block, const Mark& mark) {
   take_back(spaces_[block], context, mark, 0);
 }
 
-// Before a step: copies what its tentative runs are about to overwrite.
+// Before a step: copies the parts of tables that the rows of tentative runs will overwrite.
 void Executor::begin_tentative(Space& space, std::span<const Run> runs) {
   noted_.clear();
   note_bytes_.clear();
@@ -151,6 +149,25 @@ void Executor::begin_tentative(Space& space, std::span<const Run> runs) {
     own.run = run;
     note_before(space, *run.context, run.rows, own.mark);
   }
+}
+
+// Visits the inputs of an op that are no constants: visit(value, bytes of its row).
+void Executor::each_input(const Space& space, const Instruction& instruction, const auto& visit) const {
+  for (const auto& argument : instruction.in)
+    if (!argument.constant) visit(argument.id, space.program->values[argument.id].bytes);
+}
+
+// Runs `work` with other memory in the place of the block's values: those of the last step are still needed.
+void Executor::beside_values(Space& space, const auto& work) {
+  if (again_.size() < space.memory.size()) again_ = DeviceMemory(model_->device, space.memory.size());
+  std::swap(space.memory, again_);
+  try {
+    work();
+  } catch (...) {
+    std::swap(space.memory, again_);
+    throw;
+  }
+  std::swap(space.memory, again_);
 }
 
 // Notes the inputs of an op that writes tables of which there is a copy.
@@ -168,12 +185,10 @@ void Executor::note_inputs(const Space& space, const Instruction& instruction, s
   for (const auto& run : runs) {
     if (!run.tentative || !(copied || run.noted)) continue;
     noted.runs.push_back(run);
-    for (const auto& argument : instruction.in) {
-      if (argument.constant) continue;
-      const size_t bytes = space.program->values[argument.id].bytes;
-      const std::byte* from = value(space, argument.id) + run.row * bytes;
+    each_input(space, instruction, [&](uint32_t id, size_t bytes) {
+      const std::byte* from = value(space, id) + run.row * bytes;
       note_bytes_.insert(note_bytes_.end(), from, from + run.rows * bytes);
-    }
+    });
   }
   if (!noted.runs.empty()) noted_.push_back(std::move(noted));
 }
@@ -211,12 +226,10 @@ std::vector<Executor::Walk> Executor::walks_of(const Tentative& own) const {
       };
       for (size_t i = 0; i < run.rows; ++i)
         if (auto* to = row(i)) to->ops.push_back(instruction);
-      for (const auto& argument : instruction->in) {
-        if (argument.constant) continue;
-        const size_t bytes = own.space->program->values[argument.id].bytes;
+      each_input(*own.space, *instruction, [&](uint32_t, size_t bytes) {
         for (size_t i = 0; i < run.rows; ++i, from += bytes)
           if (auto* to = row(i)) to->inputs.insert(to->inputs.end(), from, from + bytes);
-      }
+      });
     }
   }
   return out;
@@ -226,20 +239,17 @@ void Executor::walk(Context& context, size_t block, const Walk& row) {
   auto& space = spaces_[block];
   context.settle();
   reserve(context, block, 1);
-  if (again_.size() < space.memory.size()) again_ = DeviceMemory(model_->device, space.memory.size());
-  std::swap(space.memory, again_);
   const Run run{&context, 0, 1};
-  const std::byte* from = row.inputs.data();
-  for (const auto* instruction : row.ops) {
-    for (const auto& argument : instruction->in) {
-      if (argument.constant) continue;
-      const size_t bytes = space.program->values[argument.id].bytes;
-      std::memcpy(value(space, argument.id), from, bytes);
-      from += bytes;
+  beside_values(space, [&] {
+    const std::byte* from = row.inputs.data();
+    for (const auto* instruction : row.ops) {
+      each_input(space, *instruction, [&](uint32_t id, size_t bytes) {
+        std::memcpy(value(space, id), from, bytes);
+        from += bytes;
+      });
+      dispatch(space, *instruction, 0, 1, {&run, 1});
     }
-    dispatch(space, *instruction, 0, 1, {&run, 1});
-  }
-  std::swap(space.memory, again_);
+  });
   raise(space, run);
 }
 
@@ -251,29 +261,25 @@ void Executor::walk_again(std::span<const Tentative> own) {
     if (!each.whole()) give_images(space, *each.run.context, each.mark);
   }
   if (std::none_of(noted_.begin(), noted_.end(), [](const Noted& noted) { return noted.copied; })) return;
-  // The values of the step are still needed.
-  if (again_.size() < space.memory.size()) again_ = DeviceMemory(model_->device, space.memory.size());
-  std::swap(space.memory, again_);
-  for (const auto& [instruction, runs, bytes_at, copied] : noted_) {
-    if (!copied) continue;
-    std::vector<Run> again;
-    const std::byte* from = note_bytes_.data() + bytes_at;
-    for (const auto& run : runs) {
-      const auto& of =
-          *std::find_if(own.begin(), own.end(), [&](const Tentative& t) { return t.run.context == run.context; });
-      const size_t before = run.row - of.run.row;  // rows of the context
-      const size_t rows = of.whole() ? 0 : std::min(run.rows, of.stay - std::min(of.stay, before));
-      for (const auto& argument : instruction->in) {
-        if (argument.constant) continue;
-        const size_t bytes = space.program->values[argument.id].bytes;
-        std::memcpy(value(space, argument.id) + run.row * bytes, from, rows * bytes);
-        from += run.rows * bytes;
+  beside_values(space, [&] {
+    for (const auto& [instruction, runs, bytes_at, copied] : noted_) {
+      if (!copied) continue;
+      std::vector<Run> again;
+      const std::byte* from = note_bytes_.data() + bytes_at;
+      for (const auto& run : runs) {
+        const auto& of =
+            *std::find_if(own.begin(), own.end(), [&](const Tentative& t) { return t.run.context == run.context; });
+        const size_t before = run.row - of.run.row;  // rows of the context
+        const size_t rows = of.whole() ? 0 : std::min(run.rows, of.stay - std::min(of.stay, before));
+        each_input(space, *instruction, [&](uint32_t id, size_t bytes) {
+          std::memcpy(value(space, id) + run.row * bytes, from, rows * bytes);
+          from += run.rows * bytes;
+        });
+        if (rows > 0) again.push_back({run.context, run.row, rows, run.number});
       }
-      if (rows > 0) again.push_back({run.context, run.row, rows, run.number});
+      if (!again.empty()) dispatch(space, *instruction, again.front().row, again.back().row + again.back().rows, again);
     }
-    if (!again.empty()) dispatch(space, *instruction, again.front().row, again.back().row + again.back().rows, again);
-  }
-  std::swap(space.memory, again_);
+  });
 }
 
 // Lowers the counters to the rows that stay, and gives rings back what the other rows overwrote.

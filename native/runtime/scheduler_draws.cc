@@ -49,10 +49,6 @@ Draw draw(const HostKernels& kernels, std::span<const float> logits, const Item&
   }
 }
 
-bool ends(const Item& item, int32_t token) {
-  return std::find(item.end_tokens.begin(), item.end_tokens.end(), token) != item.end_tokens.end();
-}
-
 // A token that was drawn, and that is fed.
 void take(Item& item, ItemResult& result, const Draw& draw) {
   if (item.stop.ends_with(draw.token)) result.ended = Ended::stop_string;
@@ -170,7 +166,7 @@ void Scheduler::sample_next(Executor& executor, std::span<Work* const> which, st
       fail_item(work, "logits", work.context().head.pulse);
       continue;
     }
-    if (ends(work.item, draws[r].token)) {
+    if (work.item.is_end(draws[r].token)) {
       work.result.ended = Ended::end_token;
       continue;
     }
@@ -325,7 +321,7 @@ void Scheduler::judge_runs(Executor& executor, std::span<const size_t> runs, siz
     for (; stay < runs_[run].rows && work.generating(); ++stay) {
       const Draw& drawn = draws[first + stay - 1];
       // Whatever ends the item is drawn once more, from the logits that are kept.
-      if (drawn.outcome != Draw::Outcome::drawn || ends(work.item, drawn.token) ||
+      if (drawn.outcome != Draw::Outcome::drawn || work.item.is_end(drawn.token) ||
           drawn.token != tokens_[runs_[run].row + stay])
         break;
       take(work.item, work.result, drawn);

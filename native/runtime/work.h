@@ -1,6 +1,7 @@
 // Item: one request to an engine for one context. ItemResult: its answer.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -72,6 +73,10 @@ struct Item {
   bool perspectives = false;
   // In place of tokens to feed or to generate.
   std::optional<std::variant<MemoryRequest, AdaptRequest>> request = {};
+
+  bool is_end(int32_t token) const {
+    return std::find(end_tokens.begin(), end_tokens.end(), token) != end_tokens.end();
+  }
 };
 
 // Why a generation ended before its count.

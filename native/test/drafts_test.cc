@@ -108,7 +108,7 @@ TEST("drafts: as many as pay by what was kept and by the time of a step; wrong o
   CHECK(proposed(drafts, context, 5, 8).size() <= 1);
 }
 
-TEST("drafts: a context that stands elsewhere than its past has no past") {
+TEST("drafts: the past of a context begins anew where the context was restored or fed without it") {
   auto opened = test::open(test::small_model(11, 40, 48, 3, Dtype::bf16), 1);
   Context context(opened.model);
   Drafts drafts;

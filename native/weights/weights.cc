@@ -6,6 +6,7 @@
 #include <numeric>
 #include <unordered_map>
 
+#include "base/cast.h"
 #include "base/memory.h"
 #include "weights/block_packing.h"
 #include "weights/map.h"
@@ -150,24 +151,21 @@ template <class Use> auto with_places(const ConstantSpec& spec, const Tensor& te
 float number_of(uint32_t bits, Dtype) { return std::bit_cast<float>(bits); }
 float number_of(uint16_t bits, Dtype dtype) { return dtype == Dtype::f16 ? widen_f16(bits) : widen_bf16(bits); }
 
-template <class Bits> bool all_finite(const Bits* bits, size_t count, Dtype dtype) {
-  const auto exponent = static_cast<Bits>(dtype == Dtype::f32 ? 0x7F800000u : dtype == Dtype::f16 ? 0x7C00u : 0x7F80u);
-  uint32_t odd = 0;
-  for (size_t i = 0; i < count; ++i) odd |= static_cast<uint32_t>((bits[i] & exponent) == exponent);
-  return odd == 0;
-}
-
 // As `fill`, of rows that lie in the tensor as they are: a square of 64 × 64 numbers at a time, which stays in the
 // first cache while it is turned. False where a number is not finite.
 template <class Bits, class Place>
 bool fill_whole(const ConstantSpec& spec, const Tensor& tensor, Dtype dtype, const Place& place, Bits* out) {
   const size_t rows = spec.shape[0], inputs = inputs_of(spec);
+  const Type type = dtype == Dtype::f32 ? Type::f32 : dtype == Dtype::f16 ? Type::f16 : Type::bf16;
+  const auto finite = [&](const Bits* bits, size_t count) {
+    return first_not_finite(reinterpret_cast<const std::byte*>(bits), type, count) == count;
+  };
   const auto row = [&](size_t n) { return tensor.data.data() + place(n, 0) * sizeof(Bits); };
   if (spec.layout == Layout::rows) {
     for (size_t n = 0; n < rows; ++n) {
       Bits* to = out + n * inputs;
       std::memcpy(to, row(n), inputs * sizeof(Bits));
-      if (!all_finite(to, inputs, dtype)) return false;
+      if (!finite(to, inputs)) return false;
     }
     return true;
   }
@@ -180,7 +178,7 @@ bool fill_whole(const ConstantSpec& spec, const Tensor& tensor, Dtype dtype, con
         Bits piece[tile_lanes];
         std::memcpy(piece, row(first + lane) + k * sizeof(Bits), count * sizeof(Bits));
         for (size_t i = 0; i < count; ++i) tile[(k + i) * tile_lanes + lane] = piece[i];
-        if (!all_finite(piece, count, dtype)) return false;
+        if (!finite(piece, count)) return false;
       }
     }
   }

@@ -4,6 +4,7 @@
 
 #include "backends/cpu/linear.h"
 #include "backends/cpu/products.h"
+#include "compile/arrange.h"
 #include "runtime/model.h"
 
 namespace continuo {
@@ -19,12 +20,14 @@ bool wants(const Moments& moments, const ConstantIndex::Member& member) {
   });
 }
 
-// The instructions of a program, those in the arms of branches too.
-void each_instruction(std::span<const Instruction> code, const auto& visit) {
-  for (const auto& instruction : code) {
-    visit(instruction);
-    each_instruction(instruction.then, visit);
-    each_instruction(instruction.otherwise, visit);
+// Visits the products and the routed products of a program, those in the arms of branches too: visit(op, constant).
+void each_product(const Program& program, const auto& visit) {
+  for (const auto& line : program.code) {
+    each_instruction(line, [&](const Instruction& instruction, bool) {
+      if (!instruction.node) return;
+      const Op op = instruction.node->op;
+      if (op == Op::matmul || op == Op::routed) visit(op, instruction.in[op == Op::matmul ? 1 : 2].id);
+    });
   }
 }
 
@@ -67,9 +70,7 @@ void prepare_moments(Moments& moments, const Model& model, ThreadPool& pool, con
   };
   std::vector<size_t> uses(members.size());
   for (const auto& program : model.programs) {
-    each_instruction(program.code, [&](const Instruction& instruction) {
-      if (instruction.node && instruction.node->op == Op::matmul) ++uses[instruction.in[1].id];
-    });
+    each_product(program, [&](Op op, uint32_t id) { uses[id] += op == Op::matmul; });
   }
   for (const auto& program : model.programs) {
     // Products of a group read their rows before any of them is written.
@@ -87,11 +88,7 @@ void prepare_moments(Moments& moments, const Model& model, ThreadPool& pool, con
           make(id);
       }
     }
-    each_instruction(program.code, [&](const Instruction& instruction) {
-      if (!instruction.node) return;
-      if (instruction.node->op == Op::matmul) make(instruction.in[1].id);
-      if (instruction.node->op == Op::routed) make(instruction.in[2].id);
-    });
+    each_product(program, [&](Op, uint32_t id) { make(id); });
   }
 }
 

@@ -127,11 +127,6 @@ export const cacheDtypeFlag = optionalChoice(
   ['f32', 'f16', 'bf16'],
   'how keys and values are kept (default: as the package says, else f32; narrower: another model to the log)',
 )
-/** For commands that generate. */
-export const draftFlag = optional(
-  'DIR',
-  'a smaller model with the same tokenizer that guesses what comes next: the same tokens, sooner (docs/speculation.md)',
-)
 export const partitionsFlag = optionalWhole('N', 'partitions of topics that are missing (default 1)', { min: 1 })
 export const formatFlag = choice(['json', 'text'], 'events as JSON, or records of plain text', 'json')
 /** For commands that open a model: how its experts are read, where they lie in a store. */
@@ -159,16 +154,26 @@ export const expertFlags = {
     'store',
   ),
 }
+const machineFlags = { overflow: overflowFlag, 'cache-dtype': cacheDtypeFlag, threads: threadsFlag, device: deviceFlag }
+/** How a model is opened, for commands that only read with it, */
+export const readingFlags = { ...machineFlags, ...expertFlags }
+/** for those that compute again what was generated, */
+export const replayFlags = { ...machineFlags, speculate: speculateFlag, ...expertFlags }
+/** and for those that generate. */
+export const generatingFlags = {
+  ...machineFlags,
+  speculate: speculateFlag,
+  'draft-model': optional(
+    'DIR',
+    'a smaller model with the same tokenizer that guesses what comes next: the same tokens, sooner (docs/speculation.md)',
+  ),
+  ...expertFlags,
+}
 /** Of commands that compute sessions again from their events. */
 export const recomputeFlags = {
   'input-topic': inputTopicFlag,
   'input-format': formatFlag,
-  overflow: overflowFlag,
-  'cache-dtype': cacheDtypeFlag,
-  threads: threadsFlag,
-  device: deviceFlag,
-  speculate: speculateFlag,
-  ...expertFlags,
+  ...replayFlags,
 }
 
 export type LogValues = Values<typeof logFlags> & Partial<SealValues & BlobValues>

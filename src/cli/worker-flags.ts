@@ -5,20 +5,14 @@ import { SNAPSHOT_RECORDS, type WorkerSettings, workerDefaults } from '../operat
 import {
   blobFlags,
   blockFlags,
-  cacheDtypeFlag,
-  deviceFlag,
-  draftFlag,
-  expertFlags,
   formatFlag,
+  generatingFlags,
   groupFlag,
   inputTopicFlag,
   logFlags,
   modelFlag,
-  overflowFlag,
   partitionsFlag,
   sealFlags,
-  speculateFlag,
-  threadsFlag,
 } from './common.ts'
 import { formerly, optional, optionalWhole, real, text, type Values, whole } from './flags.ts'
 import { inputFlags, rulesOf } from './input-flags.ts'
@@ -37,13 +31,7 @@ export const workerFlags = {
   'input-format': formatFlag,
   ...inputFlags,
   partitions: partitionsFlag,
-  overflow: overflowFlag,
-  'cache-dtype': cacheDtypeFlag,
-  threads: threadsFlag,
-  device: deviceFlag,
-  speculate: speculateFlag,
-  'draft-model': draftFlag,
-  ...expertFlags,
+  ...generatingFlags,
   'step-target': real(
     'X',
     'while any session generates, a step of the engine takes at most about X times what it takes without sessions that read',

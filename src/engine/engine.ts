@@ -1,3 +1,10 @@
+/**
+ * The TypeScript face of `native/`: validates, explains, hands over.
+ *
+ *   context:  open ──submit/logits──▶ busy ──settled──▶ open ──close──▶ closed
+ *
+ * Whatever is refused is refused before anything is written.
+ */
 import { dirname } from 'node:path'
 import { uninitialised } from '../bulk.ts'
 import { ContinuoError, codeOf, messageOf } from '../errors.ts'

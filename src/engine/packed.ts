@@ -100,7 +100,7 @@ export const touchPacked = async (path: string): Promise<void> => {
   await utimes(path, now, now).catch(() => undefined)
 }
 
-/** Makes room in the folder for so many bytes; false where it can never hold them. */
+/** Deletes files of the folder, those that were not used for longest first, until so many bytes fit under its bound; false where they exceed the bound alone. */
 export const makeRoom = async ({ path, maxBytes }: PackedFolder, bytes: number): Promise<boolean> => {
   if (bytes > maxBytes) return false
   await mkdir(path, { recursive: true })

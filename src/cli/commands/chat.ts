@@ -5,17 +5,7 @@ import type { ModelPackage } from '../../models/open.ts'
 import { chatTurn } from '../../sessions/chat.ts'
 import { SessionManager } from '../../sessions/manager.ts'
 import { command, type ExitCode } from '../command.ts'
-import {
-  cacheDtypeFlag,
-  deviceFlag,
-  draftFlag,
-  expertFlags,
-  modelFlag,
-  overflowFlag,
-  speculateFlag,
-  threadsFlag,
-  withModel,
-} from '../common.ts'
+import { generatingFlags, modelFlag, withModel } from '../common.ts'
 import { choice, optional, usage, whole } from '../flags.ts'
 import { print, printable, printJson, say } from '../output.ts'
 import { drawn, generateEvent, recommendedFlag, samplingFlags } from '../sampling.ts'
@@ -33,13 +23,7 @@ const flags = {
     'auto',
   ),
   date: optional('DAY', 'what a template that asks for the date is told, YYYY-MM-DD'),
-  overflow: overflowFlag,
-  'cache-dtype': cacheDtypeFlag,
-  threads: threadsFlag,
-  device: deviceFlag,
-  speculate: speculateFlag,
-  'draft-model': draftFlag,
-  ...expertFlags,
+  ...generatingFlags,
 }
 
 interface Terminal {

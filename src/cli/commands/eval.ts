@@ -11,17 +11,7 @@ import type { Valid } from '../../operators/types.ts'
 import { withHistory } from '../../state/history.ts'
 import { encodeSnapshot } from '../../state/snapshot.ts'
 import { command } from '../command.ts'
-import {
-  blockFlags,
-  blocksOf,
-  cacheDtypeFlag,
-  deviceFlag,
-  expertFlags,
-  modelFlag,
-  overflowFlag,
-  threadsFlag,
-  withModel,
-} from '../common.ts'
+import { blockFlags, blocksOf, modelFlag, readingFlags, withModel } from '../common.ts'
 import { eventsIn, runEvents } from '../event-file.ts'
 import { on, optional, optionalWhole, usage } from '../flags.ts'
 import { bytesIn, openInput } from '../input.ts'
@@ -185,11 +175,7 @@ export const evaluate = command({
     logits: optional('FILE', 'write the logits after the last token: raw little-endian f32'),
     state: optional('FILE', 'write the state after the last event: one file, as export writes it'),
     observations: optional('FILE', 'write what was observed and generated: one JSON a line'),
-    overflow: overflowFlag,
-    'cache-dtype': cacheDtypeFlag,
-    threads: threadsFlag,
-    device: deviceFlag,
-    ...expertFlags,
+    ...readingFlags,
     ...blockFlags,
   },
   examples: [

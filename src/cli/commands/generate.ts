@@ -10,19 +10,7 @@ import { tokenizeEvent } from '../../operators/tokenize.ts'
 import type { Rejected, Tokenized } from '../../operators/types.ts'
 import { validateRecord } from '../../operators/validate.ts'
 import { command } from '../command.ts'
-import {
-  blockFlags,
-  blocksOf,
-  cacheDtypeFlag,
-  deviceFlag,
-  draftFlag,
-  expertFlags,
-  modelFlag,
-  overflowFlag,
-  speculateFlag,
-  threadsFlag,
-  withModel,
-} from '../common.ts'
+import { blockFlags, blocksOf, generatingFlags, modelFlag, withModel } from '../common.ts'
 import { needed, refuseIdle, usage, whole } from '../flags.ts'
 import { openInput } from '../input.ts'
 import { printable, printJson, say } from '../output.ts'
@@ -97,13 +85,7 @@ export const generate = command({
     ...samplingFlags,
     'top-logprobs': topLogprobsFlag,
     recommended: recommendedFlag,
-    overflow: overflowFlag,
-    'cache-dtype': cacheDtypeFlag,
-    threads: threadsFlag,
-    device: deviceFlag,
-    speculate: speculateFlag,
-    'draft-model': draftFlag,
-    ...expertFlags,
+    ...generatingFlags,
     ...blockFlags,
   },
   examples: [

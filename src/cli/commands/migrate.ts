@@ -10,20 +10,7 @@ import type { Head } from '../../state/head.ts'
 import type { EventLog } from '../../streams/log.ts'
 import { host } from '../../worker/host.ts'
 import { command, type ExitCode } from '../command.ts'
-import {
-  cacheDtypeFlag,
-  deviceFlag,
-  expertFlags,
-  groupFlag,
-  inputTopicFlag,
-  overflowFlag,
-  sealFlags,
-  speculateFlag,
-  threadsFlag,
-  tlsFlags,
-  withLog,
-  withModel,
-} from '../common.ts'
+import { groupFlag, inputTopicFlag, replayFlags, sealFlags, tlsFlags, withLog, withModel } from '../common.ts'
 import { list, needed, on, optional, optionalChoice, optionalWhole, usage } from '../flags.ts'
 import { partitionerHelp } from '../input-flags.ts'
 import { count, plural, print, printable, printJson, say } from '../output.ts'
@@ -107,12 +94,7 @@ export const migrate = command({
     'keep-forks': on('forks go where the session belongs that they began from, whatever their own ids say'),
     model: optional('DIR', 'compute the new log with this model, until all is done; without it only events are copied'),
     group: groupFlag,
-    overflow: overflowFlag,
-    'cache-dtype': cacheDtypeFlag,
-    threads: threadsFlag,
-    device: deviceFlag,
-    speculate: speculateFlag,
-    ...expertFlags,
+    ...replayFlags,
   },
   notes:
     'Called again it goes on where it was stopped or killed, and copies what came since; nothing is copied twice. Sessions that were deleted are left out. Another model generates other tokens from the same requests.',

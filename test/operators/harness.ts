@@ -31,8 +31,9 @@ export const event = (session: string, chunk: ChunkInput | string | Uint8Array):
 })
 
 /**
- * Workers one after the other, each stopped after some commits (`first`, and `more` for each worker before it), until all is read; every step has a
- * snapshot, and contexts leave. How often one was stopped, and how many sessions stood inside a request then.
+ * Workers one after the other, each stopped by the first commit that ends inside a request after some others (`first`, and `more` for each worker
+ * before it), until all is read; every step has a snapshot, and contexts leave. How often one was stopped, and how many sessions stood inside a
+ * request then.
  */
 export const interrupted = async (
   bench: Bench,
@@ -41,18 +42,31 @@ export const interrupted = async (
   patience: number,
 ): Promise<{ readonly stops: number; readonly inside: number }> => {
   let stops = 0
-  let inside = 0
+  let stood = 0
   for (let done = false; !done; stops += 1) {
-    const running = await bench.start({ snapshotEvery: 1, maxContexts: 2, commitInterval: 0 })
+    let seen = 0
+    let reached = false
+    const inside = Promise.withResolvers<void>()
+    // Whoever looks now and then may find a fast worker between two requests, each time.
+    const onCommit = ({ steps }: Commit): void => {
+      seen += 1
+      const heads = new Map(steps.map(({ session, head }) => [session, head]))
+      reached ||=
+        seen >= first + more * stops && [...heads.values()].some((head) => head !== null && head.generation !== null)
+      if (reached) inside.resolve()
+    }
+    const running = await bench.start({ snapshotEvery: 1, maxContexts: 2, commitInterval: 0, onCommit })
     const { end } = await bench.log.bounds(bench.names.chunks, 0)
-    await eventually(() => {
+    const finished = eventually(() => {
       done = (running.worker.tasks.get(0)?.offset ?? 0) >= end
-      if (!done && running.commits.length < first + more * stops) throw new Error('too early')
+      if (!done && !reached) throw new Error('too early')
     }, patience)
+    await Promise.race([inside.promise, finished])
     await running.worker.stop()
-    for (const { generation } of (await bench.heads()).values()) if (generation !== null) inside += 1
+    await finished
+    for (const { generation } of (await bench.heads()).values()) if (generation !== null) stood += 1
   }
-  return { stops, inside }
+  return { stops, inside: stood }
 }
 
 export interface Bench {

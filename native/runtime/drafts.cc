@@ -152,6 +152,8 @@ void Drafts::begin(size_t generating, size_t reading) {
   tokens_ = static_cast<double>(generating + reading);
   time_ = 1 + share_ * tokens_;
   guessing_ = 0;
+  generating_ = generating;
+  trial_ = options_.adapt && reading == 0 ? &trials_[std::min(generating, trials_.size() - 1)] : nullptr;
 }
 
 size_t Drafts::class_of(size_t length) {
@@ -216,6 +218,7 @@ struct Drafts::Part {
 std::vector<std::vector<int32_t>> Drafts::propose(std::span<const Drawing> drawn, Room room) {
   std::vector<std::vector<int32_t>> out(drawn.size());
   std::vector<Part> parts;
+  if (trial_ && !trial_->drafting()) room.rows = 0;
   for (size_t i = 0; i < drawn.size(); ++i) {
     auto& own = at(*drawn[i].context, drawn[i].context->head.pulse);
     const int32_t token = drawn[i].token;
@@ -328,8 +331,13 @@ void Drafts::judged(const Context& context, size_t drafted, size_t kept) {
   rate.wait = kept > 0 ? least_wait : std::min(rate.wait * 2, most_wait);
 }
 
-void Drafts::stepped(size_t rows, double seconds) {
+void Drafts::stepped(size_t rows, size_t tokens, double seconds) {
   const auto r = static_cast<double>(rows);
+  if (trial_) {
+    const double plain = (seconds - guessing_) * (1 + share_ * static_cast<double>(generating_)) / (1 + share_ * r);
+    trial_->stepped({generating_, tokens, seconds, plain, rows > generating_ || guessing_ > 0, rows > 0});
+  }
+  if (rows == 0) return;
   seconds = std::max(0.0, seconds - guessing_);
   // A step that something else held up says nothing.
   if (weight_ > 4) seconds = std::min(seconds, 3 * t_ / weight_ * std::max(1.0, r * weight_ / r_));

@@ -11,7 +11,8 @@
 // expected tokens per second: by the share of drafts that were kept lately, for matches of such a length, or for
 // guesses of which the smaller model was so sure; by the time of a step as a linear function of its rows, and by the
 // time that the smaller model takes for a guess, which are measured. Where none does, one is tried now and then. A try
-// of the smaller model needs no row: what the session draws in the end says how good its guesses were.
+// of the smaller model needs no row: what the session draws in the end says how good its guesses were. And where drafts
+// gain little by this, whole steps with and without them are compared (draft_trial.h).
 #pragma once
 
 #include <array>
@@ -24,6 +25,7 @@
 
 #include "runtime/context.h"
 #include "runtime/draft_model.h"
+#include "runtime/draft_trial.h"
 
 namespace continuo {
 
@@ -86,8 +88,8 @@ class Drafts {
   std::vector<std::vector<int32_t>> propose(std::span<const Drawing> drawn, Room room);
   // How many of the drafts of the last propose() were kept. To be called before fed().
   void judged(const Context& context, size_t drafted, size_t kept);
-  // A step with so many rows took so long.
-  void stepped(size_t rows, double seconds);
+  // A step with so many rows gave so many tokens, and took so long.
+  void stepped(size_t rows, size_t tokens, double seconds);
 
  private:
   // Of drafts by matches of one class of lengths: 2, 3, 4, 5, 6, 8, 12, 24, 48 tokens and more.
@@ -147,6 +149,10 @@ class Drafts {
   // Sums of a regression of seconds over rows, which fade; and what a row costs as a share of a step without rows.
   double weight_ = 0, r_ = 0, t_ = 0, rr_ = 0, rt_ = 0;
   double share_ = 0.12;
+  size_t generating_ = 0;  // rows of this step without drafts
+  // Of numbers of generating sessions; those of this step, null beside sessions that read.
+  std::array<DraftTrial, 65> trials_ = {};
+  DraftTrial* trial_ = nullptr;
   double guessing_ = 0;       // seconds of this step that the draft model took
   double guess_seconds_ = 0;  // that it takes for a guess; 0: not measured yet
 };

@@ -85,7 +85,7 @@ TEST("drafts: as many as pay by what was kept and by the time of a step; wrong o
   for (int i = 0; i < 4; ++i) feed({1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14});
   feed({1, 2, 3, 4});
   // A row costs a tenth of a step.
-  for (int i = 0; i < 200; ++i) drafts.stepped(1 + i % 9, 1e-3 * (1 + 0.1 * (1 + i % 9)));
+  for (int i = 0; i < 200; ++i) drafts.stepped(1 + i % 9, 1 + i % 9, 1e-3 * (1 + 0.1 * (1 + i % 9)));
   CHECK(guesses() > 0);
   const auto draw = [&](bool right) {
     const size_t made = guesses();
@@ -99,7 +99,7 @@ TEST("drafts: as many as pay by what was kept and by the time of a step; wrong o
   for (int i = 0; i < 5000; ++i) (void)draw(true);
   CHECK(guesses() == 8);
   // Beside many others, whose rows fill the step, even these are not worth it.
-  for (int i = 0; i < 300; ++i) drafts.stepped(40 + i % 9, 1e-3 * (1 + 1.0 * (40 + i % 9)));
+  for (int i = 0; i < 300; ++i) drafts.stepped(40 + i % 9, 40 + i % 9, 1e-3 * (1 + 1.0 * (40 + i % 9)));
   for (int i = 0; i < 20; ++i) {
     const size_t made = guesses();
     drafts.judged(context, made, std::min<size_t>(made, 2));

@@ -193,8 +193,14 @@ int main(int count, char** arguments) {
        }},
       {"attention of 512 queries to 4,096 positions before them",
        [&queries](Side& side) {
-         const AttendRows run{
-             queries.part(4097, 4096 + 512), queries.y.data(), 512, LoneHead::channels, LoneHead::channels, 0.125f};
+         const AttendRows run{queries.part(4097, 4096 + 512),
+                              queries.y.data(),
+                              512,
+                              1,
+                              1,
+                              LoneHead::channels,
+                              LoneHead::channels,
+                              0.125f};
          return timed([&] { side.kernels().attend_rows(run); });
        }},
       {"attention of 1 query to 8,192 positions",

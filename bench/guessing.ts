@@ -1,5 +1,6 @@
 /** Two engines with the same weights, of which one guesses tokens: shared by the benches of speculation. */
-import type { Context, Model, OpenModelOptions, Speculation } from '../src/engine/types.ts'
+import type { OpenModelOptions, Speculation } from '../src/engine/options.ts'
+import type { Context, Model } from '../src/engine/types.ts'
 import { openModel } from '../src/models/open.ts'
 import { median } from './support.ts'
 

@@ -9,7 +9,7 @@
  */
 import { rmSync } from 'node:fs'
 import { parseArgs } from 'node:util'
-import type { Generate } from '../src/engine/types.ts'
+import type { Generate } from '../src/engine/work.ts'
 import { openModel } from '../src/models/open.ts'
 import { randomRwkv7, safetensors, writePackage } from '../test/engine/packages.ts'
 import { median } from './support.ts'

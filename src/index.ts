@@ -47,27 +47,21 @@ export {
   type Vector,
 } from './engine/builder-types.ts'
 export { openGraph } from './engine/engine.ts'
+export type { BlockPlan, Executor, ExecutorOptions, Fetched, Numbers, TraceEntry } from './engine/executor-types.ts'
 export type { Graph } from './engine/graph.ts'
 export { cudaStatus, type Inspected, inspectFiles, inspectTensors } from './engine/inspect.ts'
 export type { CudaStatus, FileFormat, GgufMetadata, TensorEntry } from './engine/native.ts'
+export type { DeviceKind, OpenModelOptions, Overflow } from './engine/options.ts'
 export { checkGraph, planGraph } from './engine/plan.ts'
-export type { Executor, ExecutorOptions, Fetched, Numbers, TraceEntry } from './engine/types.ts'
 export {
-  type BlockPlan,
   type Context,
   ContextBroken,
   type ContextHead,
   type DecoderShape,
-  type DeviceKind,
   type Model,
   type ModelInfo,
-  type OpenModelOptions,
-  type Overflow,
-  type Penalties,
-  type Sampling,
-  type WorkItem,
-  type WorkResult,
 } from './engine/types.ts'
+export type { Penalties, Sampling, WorkItem, WorkResult } from './engine/work.ts'
 export { ContinuoError, codeOf, type ErrorCode, messageOf } from './errors.ts'
 export type { LayoutEntry, StateLayout } from './memory.ts'
 export { type Asked, type Chat, type ChatOptions, openChat } from './models/chat/index.ts'

@@ -3,7 +3,8 @@
  * can, then measures. Prints one line of JSON.
  */
 import { readFileSync } from 'node:fs'
-import type { ExpertOptions, ExpertStatistics } from '../../src/engine/types.ts'
+import type { ExpertOptions } from '../../src/engine/options.ts'
+import type { ExpertStatistics } from '../../src/engine/types.ts'
 import { openModel } from '../../src/models/open.ts'
 import { observed } from './calm.ts'
 import { idsOf } from './check.ts'

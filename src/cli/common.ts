@@ -2,16 +2,16 @@
 import { closeSync, existsSync, openSync, readSync } from 'node:fs'
 import type { TopicNames } from '../../topics/index.ts'
 import { partitionsIn } from '../client/topics.ts'
-import { readSpeculation } from '../engine/speculation.ts'
 import type {
   CacheDtype,
   DeviceKind,
   ExpertOptions,
-  Model,
   OpenModelOptions,
   Overflow,
   Speculation,
-} from '../engine/types.ts'
+} from '../engine/options.ts'
+import { readSpeculation } from '../engine/speculation.ts'
+import type { Model } from '../engine/types.ts'
 import { ContinuoError, codeOf, messageOf } from '../errors.ts'
 import type { ModelPackage } from '../models/open.ts'
 import { type PartitionState, readPartitionState } from '../operators/partition-state.ts'

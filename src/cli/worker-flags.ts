@@ -1,6 +1,6 @@
 /** The flags of commands that run a worker or stand before its log, and the settings that they are. */
 import { PART_BYTES } from '../../topics/snapshots.ts'
-import { STEP_TARGET } from '../engine/types.ts'
+import { STEP_TARGET } from '../engine/options.ts'
 import { SNAPSHOT_RECORDS, type WorkerSettings, workerDefaults } from '../operators/settings.ts'
 import {
   blobFlags,

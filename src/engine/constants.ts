@@ -1,10 +1,10 @@
 /** Constants for the host: as their files have them, or the numbers that operations compute with. */
 import { closeSync, openSync, readSync } from 'node:fs'
 import { ContinuoError, messageOf } from '../errors.ts'
+import type { Fetched, FetchOptions, Numbers } from './executor-types.ts'
 import { type BoundDeclaration, type ConstantDeclaration, type Graph, indexExtent, tensorsOf } from './graph.ts'
 import { storedDtypes } from './layout.ts'
 import type { TensorEntry } from './native.ts'
-import type { Fetched, FetchOptions, Numbers } from './types.ts'
 
 /** What fetching a constant needs of the engine. */
 export interface ConstantCalls {

@@ -20,6 +20,7 @@ import { nativeItem } from './items.ts'
 import { stateLayout } from './layout.ts'
 import { observedIn } from './moments.ts'
 import { awaitNative, type ContextHandle, callNative, type NativeItem } from './native.ts'
+import type { OpenModelOptions } from './options.ts'
 import { checkGraph } from './plan.ts'
 import {
   type Context,
@@ -28,10 +29,9 @@ import {
   type EngineContext,
   type EngineStats,
   type Model,
-  type OpenModelOptions,
-  type WorkResult,
 } from './types.ts'
 import { type LoadRequest, openWeights, speculate, type TextIdentity } from './weights.ts'
+import type { WorkResult } from './work.ts'
 
 /**
  * What a context takes before its first token, in bytes. Windows and segments stand in no tensor, so nothing else bounds them. A state is

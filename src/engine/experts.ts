@@ -2,7 +2,8 @@
 import { availableMemory } from 'node:process'
 import { ContinuoError, messageOf } from '../errors.ts'
 import { callNative, type EngineHandle } from './native.ts'
-import type { ExpertOptions, ExpertPort, ExpertStatistics, OpenModelOptions } from './types.ts'
+import type { ExpertOptions, OpenModelOptions } from './options.ts'
+import type { ExpertPort, ExpertStatistics } from './types.ts'
 
 /** How often the table of frequencies is written while a model serves, ms. */
 const SAVE_INTERVAL = 600_000

@@ -1,7 +1,8 @@
 /** Checks items of work and puts them into the form that the engine takes, before anything is written. */
 import { ContinuoError } from '../errors.ts'
 import { type ContextHandle, callNative, type NativeItem, type TokenBytesHandle } from './native.ts'
-import type { ContextHead, Generate, Penalties, StopStrings, WorkItem } from './types.ts'
+import type { ContextHead } from './types.ts'
+import type { Generate, Penalties, StopStrings, WorkItem } from './work.ts'
 
 const maxCount = 2 ** 31 - 1
 const maxSeed = 2n ** 64n

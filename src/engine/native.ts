@@ -2,18 +2,11 @@
 import { loadAddon } from '../addon.ts'
 import { ContinuoError, type ErrorCode } from '../errors.ts'
 import type { BlockNews, HeldBlocks } from '../memory.ts'
+import type { BlockPlan, TraceEntry } from './executor-types.ts'
 import type { View } from './graph.ts'
-import type {
-  BlockPlan,
-  ContextHead,
-  DeviceKind,
-  EngineStats,
-  ExpertOptions,
-  ExpertStatistics,
-  PlainCache,
-  TraceEntry,
-  WorkResult,
-} from './types.ts'
+import type { DeviceKind, ExpertOptions } from './options.ts'
+import type { ContextHead, EngineStats, ExpertStatistics } from './types.ts'
+import type { PlainCache, WorkResult } from './work.ts'
 
 declare const engineBrand: unique symbol
 declare const contextBrand: unique symbol

@@ -1,7 +1,8 @@
 /** A graph without weights: whether it can run, and how the engine would lay out its memory. */
+
+import type { BlockPlan } from './executor-types.ts'
 import type { Graph } from './graph.ts'
 import { callNative } from './native.ts'
-import type { BlockPlan } from './types.ts'
 
 /** Throws INVALID, naming node and variable, when a graph cannot run. `graph` may also be its JSON text. */
 export const planGraph = (graph: Graph | string): readonly BlockPlan[] =>

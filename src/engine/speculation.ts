@@ -1,6 +1,6 @@
 /** How guesses of tokens are asked for in words, and what may be asked. */
 import { ContinuoError } from '../errors.ts'
-import { SPECULATION, type Speculation } from './types.ts'
+import { SPECULATION, type Speculation } from './options.ts'
 
 const { min, max, drafting } = SPECULATION
 

@@ -2,7 +2,6 @@
  * The engine as the rest of Continuo sees it: two nouns, Model (immutable, shared) and Context (one mutable timeline).
  * `native/` implements them; `src/engine/engine.ts` validates, explains and hands over.
  */
-import type { MemoryEvent } from '../../topics/observations.ts'
 import { ContinuoError } from '../errors.ts'
 import type {
   GateStatistics,
@@ -15,6 +14,9 @@ import type {
   StateParts,
   StateSource,
 } from '../memory.ts'
+import type { Executor, ExecutorOptions } from './executor-types.ts'
+import type { DeviceKind, Speculation } from './options.ts'
+import type { WorkItem, WorkResult } from './work.ts'
 
 /** What is known of a model before its weights are read. */
 export interface ModelInfo {
@@ -59,9 +61,6 @@ export interface ModelInfo {
   /** Where its weights and contexts lie. The bits are the same on both. */
   readonly device: DeviceKind
 }
-
-/** Where a model runs; its numbers are the same bits on both. */
-export type DeviceKind = 'cpu' | 'cuda'
 
 /** The sizes of a decoder's key and value caches: [layers, 1, heads, positions, channels]. */
 export interface DecoderShape {
@@ -129,254 +128,12 @@ export interface EngineContext extends Context {
   } | null
 }
 
-/** How a token is drawn from logits (docs/formats.md). */
-export interface Sampling {
-  /** 0 is greedy: the largest logit, the lowest id on a tie. */
-  readonly temperature: number
-  /** 0 keeps all. */
-  readonly topK: number
-  /** 1 keeps all. */
-  readonly topP: number
-  /** Philox4x32-10 key; the counter is the pulse. */
-  readonly seed: bigint
-  /** 0 keeps all; default. */
-  readonly minP?: number
-}
-
-/** What tokens that were there before lose of their logits (docs/formats.md, Surprisal and sampling). */
-export interface Penalties {
-  /** 1 changes nothing. */
-  readonly repetition: number
-  /** Subtracted from the logit of each id that counts; 0 changes nothing. */
-  readonly presence: number
-  /** Subtracted once for each time that it counts; 0 changes nothing. */
-  readonly frequency: number
-  /** How often each id counts, before this item; those that it generates count too. */
-  readonly counts: ReadonlyMap<number, number>
-}
-
-/** What happens at a model's last position: refuse, or go on over the last positions. */
-export type Overflow = 'refuse' | 'window'
-/** How keys and values of a cache are kept. */
-export type CacheDtype = 'f32' | 'f16' | 'bf16'
-
 /** A context's state stopped being finite, or a node of its graph met a value it cannot use. It takes load, restart and close only. */
 export class ContextBroken extends ContinuoError {
   constructor(message: string) {
     super('REFUSED', message)
     this.name = 'ContextBroken'
   }
-}
-
-/** Strings of bytes that end a generation, looked for across tokens and across items. */
-export interface StopStrings {
-  /** None is empty. */
-  readonly strings: readonly Uint8Array[]
-  /** The last bytes generated before this item: those of the longest string are enough. */
-  readonly tail: Uint8Array
-  /** The bytes of each token. The engine asks once for each id of the vocabulary; the same object each time is the same vocabulary. */
-  readonly vocabulary: {
-    /** The bytes of one id; empty where it has none. */
-    bytesOf(id: number): Uint8Array
-  }
-}
-
-/** One piece of work for one context: first `tokens` are fed, then up to `generate.count` tokens are sampled and fed. */
-export interface WorkItem {
-  /** Whose work it is; busy until the item is answered. */
-  readonly context: Context
-  /** Ids to feed; may be empty. */
-  readonly tokens: Int32Array
-  /** Ask for the surprisal of each fed token (costs the output projection for every token). */
-  readonly nats: boolean
-  /** What to generate behind them; missing: nothing. */
-  readonly generate?: Generate
-  /** Ask what each draw found, and which experts the generated tokens went to (perspective models). */
-  readonly perspectives?: boolean
-  /** In place of tokens and a generation: what is asked of the memory outside, or an adaptation. */
-  readonly request?: MemoryRequest | AdaptRequest | { readonly type: 'takeOver'; readonly plain: PlainCache }
-}
-
-/** Asks a perspective model to adapt the session to the tokens that it read last, with a budget of so many evaluations (docs/perspective.md). */
-export interface AdaptRequest {
-  readonly type: 'adapt'
-  readonly evaluations: number
-  /** Default 0. */
-  readonly seed?: bigint
-}
-
-/** What an adaptation did. Losses are mean surprisals of the window's tokens, in nats. */
-export interface Adapted {
-  /** Of the window. Below 2 nothing happened. */
-  readonly tokens: number
-  /** Evaluations used. */
-  readonly evaluations: number
-  readonly stages: readonly {
-    readonly stage: 'adapters' | 'router'
-    /** Loss and anchor of the parameters before, and of those tried. */
-    readonly was: number
-    readonly now: number
-    readonly accepted: boolean
-    /** Slopes along the directions; of the router the fitness of both sides of each pair. */
-    readonly probes: readonly number[]
-  }[]
-  readonly before: number
-  readonly after: number
-  /** Tokens that went into the hyperdimensional memory. */
-  readonly bound: number
-}
-
-/** What a draw found; null: it was not computed. */
-export interface DrawNote {
-  /** Whether the model was unsure, so that its perspectives were asked. */
-  readonly fired: boolean
-  /** Of the model's own distribution, in nats. */
-  readonly entropy: number
-  /** The largest divergence of two perspectives. */
-  readonly jsd: number | null
-  readonly agreed: boolean | null
-  readonly hdm: {
-    readonly token: number
-    readonly distance: number
-    readonly bank: number
-    readonly hit: boolean
-  } | null
-  /** Of the recalled token in what was drawn from. */
-  readonly weight: number | null
-}
-
-/** What a plain decoder's context has, for a context with a memory outside that has read nothing yet. */
-export interface PlainCache {
-  /** Turned by their positions, and values: [layers, positions, key heads · channels]. */
-  readonly keys: Float32Array
-  readonly values: Float32Array
-  /** Of the last token: [channels of the model]. */
-  readonly hidden: Float32Array
-}
-
-/** Asks a memory outside to archive what the window has, or to bring blocks back; without `blocks`, those that its policy chooses. */
-export type MemoryRequest =
-  | { readonly type: 'archive' }
-  | { readonly type: 'retrieve'; readonly blocks?: readonly number[] }
-
-export interface Generate extends Sampling {
-  /**
-   * Fewer where a token of `endTokens` is drawn, which is not fed; where a stop string ends in a token, which is fed; or where the
-   * context has no position left.
-   */
-  readonly count: number
-  /** Default: none. */
-  readonly penalties?: Penalties
-  /** Is added to the logits of these ids. Default: none. */
-  readonly logitBias?: ReadonlyMap<number, number>
-  /**
-   * Which tokens may be drawn, the same for all of the item: id 64 i + j at bit j of word i, [⌈vocabulary / 64⌉]; one at least. Default: all.
-   * Others lose their logits before temperature, top-k, top-p and min-p.
-   */
-  readonly allowed?: BigUint64Array
-  /** How many of the likeliest tokens are told with each; default 0. */
-  readonly topLogprobs?: number
-  /** Default: none. */
-  readonly endTokens?: readonly number[]
-  /** Default: none. */
-  readonly stop?: StopStrings
-  /** The caller submits the next item of this context at once unless this one ends early. Default false. The result is the same; the engine may wait a moment. */
-  readonly more?: boolean
-}
-
-/** What came of an item of work. */
-export interface WorkResult {
-  /** −ln p(token) for each of `tokens`, in nats; NaN for the first token of a context, which nothing predicts. Empty unless asked for. */
-  readonly nats: Float32Array
-  /** Ids that were sampled and fed, in order. */
-  readonly generated: Int32Array
-  /** ln p of each generated token under the model itself (temperature 1, nothing cut off). */
-  readonly logprobs: Float32Array
-  /** [generated][topLogprobs]: ids, the likeliest first; of a smaller vocabulary all. Missing unless asked for. */
-  readonly top?: Int32Array
-  /** [generated][topLogprobs]: ln p of each of them under the model itself. */
-  readonly topLogprobs?: Float32Array
-  /** The cause that ended the generation before its `count`. An end token (`eos`) that was drawn is in none of the results. */
-  readonly ended: 'eos' | 'stop' | 'positions' | null
-  /** Of each generated token, where it was asked for. */
-  readonly draws?: readonly DrawNote[]
-  /** [generated][layers with experts][rank], where it was asked for. */
-  readonly experts?: Int32Array
-  /** What the adaptation did, where one was asked for. */
-  readonly adapted?: Adapted
-  /** What its memory outside did; missing where it did nothing, or there is none. */
-  readonly events?: readonly MemoryEvent[]
-  /** State after the work. */
-  readonly head: ContextHead
-}
-
-/** Work of one node in a step. */
-export interface TraceEntry {
-  /** Its name in the graph. */
-  readonly node: string
-  /** Shape of one row of its result. */
-  readonly shape: readonly number[]
-  /** Rows of the step. */
-  readonly rows: number
-  /** Time it took. */
-  readonly microseconds: number
-  /** Bytes of the values and constants that it read and wrote, without state. */
-  readonly bytes: number
-}
-
-/** How an executor runs a graph. */
-export interface ExecutorOptions {
-  /** A context of this model; default: a new one. */
-  readonly context?: EngineContext
-  /** Plan volatile memory by liveness; default true. Without it every volatile keeps its own memory and can be fetched. */
-  readonly memoryReuse?: boolean
-  /** Time every node. */
-  readonly trace?: boolean
-  /** Look after every node whether it gave a number that is not finite; a step then rejects, naming the first. */
-  readonly watch?: boolean
-}
-
-/** Numbers of a variable: floats narrower than f32 as their bits. */
-export type Numbers = Float32Array | Uint16Array | Uint8Array | Int8Array | Int32Array | BigInt64Array
-
-/** Numbers of a variable, with dtype and shape. */
-export interface Fetched {
-  /** As safetensors names it; of a tensor in blocks as GGUF does: Q4_K. */
-  readonly dtype: string
-  /** Of a volatile: rows first. */
-  readonly shape: readonly number[]
-  /** Blocks, and dtypes that have no array here, as bytes. */
-  readonly data: Numbers
-  /** Of a quantised constant as the file has it: its scales. */
-  readonly scales?: Fetched
-}
-
-/** How a constant is fetched. */
-export interface FetchOptions {
-  /** Constants only: the numbers that operations compute with, in f32, in the shape that the graph declares. Default false: as the file has them. */
-  readonly widened?: boolean
-}
-
-/** Runs a graph step by step, under the caller's eyes: `insert`, `step`, `fetch`. */
-export interface Executor {
-  /** The context that its steps move. */
-  readonly context: EngineContext
-  /** One or more rows of a dynamic, one after the other. Throws MISUSE for what the host may not write, INVALID for a wrong length or type. */
-  insert(name: string, rows: Numbers | readonly number[]): void
-  /**
-   * Runs a block (default: the first) over the inserted rows. Rejects with INVALID when an input is missing or their numbers of
-   * rows differ, with REFUSED when a row cannot be done.
-   */
-  step(block?: string): Promise<void>
-  /**
-   * A persistent, a volatile of the last step, or a constant: of a family a member, `W(2)`. A constant comes as its tensor stands in the
-   * file, which is read again; or `widened`, from the engine's memory. Throws MISUSE for a dynamic, for a volatile whose memory was given
-   * on and for a family without its member; INVALID for a member that is not there or a constant above 2 GiB; REFUSED where the file is
-   * gone or lacks the tensor.
-   */
-  fetch(name: string, options?: FetchOptions): Fetched
-  /** Each node of the last step: op, shape, rows, time, bytes. Throws MISUSE unless the executor traces. */
-  trace(): readonly TraceEntry[]
 }
 
 /** Counts of a model's expert store since it was opened; bytes are those of records with their padding. */
@@ -508,134 +265,4 @@ export interface Model extends ModelInfo {
   keepPacked(path?: string): Promise<{ readonly path: string; readonly bytes: number } | null>
   /** Ends the engine's threads; its contexts can only be closed then. Refused while calls are in flight. */
   close(): void
-}
-
-/** Bounds of `stepTarget`, and what it is where nothing is said. */
-export const STEP_TARGET = { min: 1.1, max: 1000, usual: 2 } as const
-
-/** Bounds of `Speculation.tokens`, and what it is where a draft model is given and nothing is said. */
-export const SPECULATION = { min: 0, max: 64, drafting: 8 } as const
-
-/** Bounds of `OpenModelOptions.draftBytes`, and what it is where nothing is said. */
-export const DRAFT_BYTES = { min: 0, max: 2 ** 40, usual: 2 ** 28 } as const
-
-/**
- * Guesses of the tokens that sessions draw next: a step judges them all in one pass over the weights, and keeps those that are drawn. No
- * result depends on it (docs/speculation.md).
- */
-export interface Speculation {
-  /** Guesses of a session in a step, at most; 0: none. Bounds: `SPECULATION`. */
-  readonly tokens: number
-  /** Default true: as many as raise the tokens per second, by what was measured. False: as many as there are, whatever they cost. */
-  readonly adapt?: boolean
-}
-
-/** How the experts of a store are kept in memory and read. */
-export interface ExpertOptions {
-  /** Where a mixture of others has a store beside its weights: `store` (default) reads its experts from there, `weights` keeps them in memory. */
-  readonly from?: 'store' | 'weights'
-  /** Bound of the records in memory; default: half of the memory that is available. At least two of the largest. */
-  readonly bytes?: number
-  /** On a device with memory of its own: bound of the experts that it keeps there; default: half of its memory that is free when the model is open. Two of the largest are there in any case. */
-  readonly deviceBytes?: number
-  /** `direct` (default): past the page cache where the file system allows it. */
-  readonly io?: 'direct' | 'buffered'
-  /** `automatic` (default): io_uring where the kernel allows it, else threads. `mapped`: page faults, for comparison; with `io` buffered. */
-  readonly backend?: 'automatic' | 'io_uring' | 'threads' | 'mapped'
-  /** Reads of at most 1 MiB that are on their way at once, 8 to 32; default 16. */
-  readonly depth?: number
-  /** What leaves memory first; default `score` (docs/experts.md). */
-  readonly policy?: 'score' | 'lfu' | 'lru'
-  /** Whether an expert may be made of a neighbour in memory and their difference on disk; default true. */
-  readonly deltas?: boolean
-  /** Whether routes of the next layers are read ahead; default true. */
-  readonly lookAhead?: boolean
-  /** Whether frequencies.bin beside the store is read and written; default true. */
-  readonly frequencies?: boolean
-}
-
-/** How a model is opened. */
-export interface OpenModelOptions {
-  /** Of a model whose experts lie in a store. */
-  readonly experts?: ExpertOptions
-  /**
-   * What happens at the last position of a model that has one (GPT-2): `refuse` (the default), or `window`: attention sees the
-   * last n_positions tokens, and position p takes the learned vector of p mod n_positions, for which the model was not trained.
-   * Another model to all that checks fingerprints.
-   */
-  readonly overflow?: Overflow
-  /**
-   * How the keys and values that `attend` reads are kept: rounded to f16 or bf16 they take half the memory, and the model is another one to
-   * all that checks fingerprints. Default: `cache_dtype` of config.json, else f32.
-   */
-  readonly cacheDtype?: CacheDtype
-  /** The plain decoder, also where a memory.json lies beside its config.json. */
-  readonly withoutMemory?: boolean
-  /** Engine threads; default: the number of CPUs available, at most 16. */
-  readonly threads?: number
-  /**
-   * Where the model runs; either way its numbers are the same bits. `auto` (the default) takes a CUDA device where there is one that
-   * can be used (`cudaStatus`), else the CPU; `cuda` is UNAVAILABLE where there is none. The first device that CUDA shows is taken:
-   * CUDA_VISIBLE_DEVICES chooses.
-   */
-  readonly device?: DeviceKind | 'auto'
-  /**
-   * While any context generates, a step takes at most about this many times what it takes without rows that read; without generating rows
-   * steps are as large as they can be. More serves readers, less those that wait for tokens. Bounds and default: `STEP_TARGET`.
-   */
-  readonly stepTarget?: number
-  /** Default: what the variable CONTINUO_SPECULATE says (`N` or `N,always`), else no guesses; with a `draftModel` 8. */
-  readonly speculate?: Speculation
-  /**
-   * A smaller package with the same tokenizer, on the CPU as this one: it guesses what sessions draw next, where their own past does not
-   * guess better. It changes no result, no fingerprint and no log (docs/speculation.md).
-   */
-  readonly draftModel?: string
-  /** What its contexts take at most, in bytes; beyond it those go that were not used for longest. Bounds and default: `DRAFT_BYTES`. */
-  readonly draftBytes?: number
-  /**
-   * Use packed weights that lie beside the model or in Continuo's cache, and keep them in the cache for the next time (`Model.keepPacked`);
-   * default true.
-   */
-  readonly keepPacked?: boolean
-  /** Told of each phase of opening, when it has ended, with its duration in ms. */
-  readonly onPhase?: (phase: string, ms: number) => void
-  /** Where to say that kept weights were of no use, or that tokenizer.json overrules config.json; default: process.emitWarning. */
-  readonly warn?: (message: string) => void
-  /** Look after every node whether it gave a number that is not finite, and name the first where a state breaks. Slower. */
-  readonly watch?: boolean
-  /** Tensors of matrices: `Model.moments` gives what was multiplied with them. Takes 4 · inputs² bytes for each; on the CPU alone. */
-  readonly moments?: readonly string[]
-}
-
-/** Where a volatile lies while its block runs, and from which line to which it is alive. */
-export interface PlannedValue {
-  readonly name: string
-  /** Bytes of one row. */
-  readonly bytes: number
-  readonly offset: number
-  readonly first: number
-  readonly last: number
-}
-
-/** A block as the engine will run it: loops unrolled, memory planned. */
-export interface BlockPlan {
-  /** Of the block. */
-  readonly name: string
-  /** Rows that a step may have. */
-  readonly rows: number
-  /** Instructions, loops unrolled. */
-  readonly lines: number
-  /** Bytes of one row: the arena with volatiles planned by liveness, and with memory of its own for each. */
-  readonly peak: number
-  /** Bytes of one row with memory of its own for each volatile. */
-  readonly peakWithoutReuse: number
-  /** Lines that run together: all rows at once, row by row, or rows one after the other. */
-  readonly stages: readonly {
-    readonly order: 'row_parallel' | 'row_local' | 'row_serial'
-    readonly first: number
-    readonly last: number
-  }[]
-  /** Where its volatiles lie. */
-  readonly values: readonly PlannedValue[]
 }

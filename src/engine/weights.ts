@@ -11,6 +11,7 @@ import { fingerprintText, modelFingerprint, type Named } from './fingerprint.ts'
 import type { Graph } from './graph.ts'
 import { cudaStatus, inspectFiles } from './inspect.ts'
 import { awaitNative, callNative, type EngineHandle, type TensorEntry } from './native.ts'
+import { type DeviceKind, DRAFT_BYTES, type OpenModelOptions, type Speculation, STEP_TARGET } from './options.ts'
 import {
   findPacked,
   makeRoom,
@@ -22,14 +23,7 @@ import {
   touchPacked,
 } from './packed.ts'
 import { checkSpeculation, usualSpeculation } from './speculation.ts'
-import {
-  type DecoderShape,
-  type DeviceKind,
-  DRAFT_BYTES,
-  type OpenModelOptions,
-  type Speculation,
-  STEP_TARGET,
-} from './types.ts'
+import type { DecoderShape } from './types.ts'
 
 const maxThreads = 256
 /** Fewer bytes are packed in milliseconds, so they are not kept unasked. */

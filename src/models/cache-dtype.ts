@@ -3,7 +3,7 @@
  * even, when it is written; attention widens it exactly. Every family with tables for `attend` can have them.
  */
 import type { Block, Declaration, Graph, Node, OpNode } from '../engine/graph.ts'
-import type { CacheDtype } from '../engine/types.ts'
+import type { CacheDtype } from '../engine/options.ts'
 import { ContinuoError } from '../errors.ts'
 
 const CACHE_DTYPES: readonly CacheDtype[] = ['f32', 'f16', 'bf16']

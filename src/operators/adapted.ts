@@ -1,6 +1,6 @@
 /** adapted: what an adaptation of a session did, as an observation. */
 import { type Adapted, MOST_STAGES } from '../../topics/observations.ts'
-import type { WorkResult } from '../engine/types.ts'
+import type { WorkResult } from '../engine/work.ts'
 import { ContinuoError } from '../errors.ts'
 import type { Head } from '../state/head.ts'
 import { causeOf, type Output, type Tokenized } from './types.ts'

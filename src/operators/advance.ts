@@ -8,14 +8,8 @@
 import { MAX_RUN } from '../../topics/chunks.ts'
 import { SURPRISAL_SPAN } from '../../topics/observations.ts'
 import type { Generated } from '../../topics/tokens.ts'
-import {
-  type Context,
-  ContextBroken,
-  type ContextHead,
-  type ModelInfo,
-  type WorkItem,
-  type WorkResult,
-} from '../engine/types.ts'
+import { type Context, ContextBroken, type ContextHead, type ModelInfo } from '../engine/types.ts'
+import type { WorkItem, WorkResult } from '../engine/work.ts'
 import { ContinuoError, codeOf, messageOf } from '../errors.ts'
 import { failpoint } from '../failpoint.ts'
 import type { Matcher } from '../grammar/index.ts'

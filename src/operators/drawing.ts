@@ -1,6 +1,6 @@
 /** How a request's tokens are drawn, as the engine is told; and what it tells of other tokens. */
 import type { Generated } from '../../topics/tokens.ts'
-import type { Generate, WorkResult } from '../engine/types.ts'
+import type { Generate, WorkResult } from '../engine/work.ts'
 import type { Generate as Request } from './types.ts'
 
 type Counts = NonNullable<Generate['penalties']>['counts']

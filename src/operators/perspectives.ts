@@ -1,7 +1,8 @@
 /** perspectives: how generated tokens were drawn and which experts they went to, as observations. */
 import type { Perspectives } from '../../topics/observations.ts'
 import type { Generated } from '../../topics/tokens.ts'
-import type { ModelInfo, WorkResult } from '../engine/types.ts'
+import type { ModelInfo } from '../engine/types.ts'
+import type { WorkResult } from '../engine/work.ts'
 import { ContinuoError } from '../errors.ts'
 import type { Output } from './types.ts'
 

@@ -1,5 +1,5 @@
 /** An item of work in pieces: where it is cut is not visible in what it computes. */
-import type { Generate, WorkResult } from '../engine/types.ts'
+import type { Generate, WorkResult } from '../engine/work.ts'
 
 /** What draws of the parts found, put together. */
 const joinedNotes = (results: readonly WorkResult[]): Pick<WorkResult, 'draws' | 'experts'> => {

@@ -1,6 +1,6 @@
 /** remembered: what a session's memory outside did in one step, as observations. */
 import type { MemoryEvent } from '../../topics/observations.ts'
-import type { WorkResult } from '../engine/types.ts'
+import type { WorkResult } from '../engine/work.ts'
 import type { Head } from '../state/head.ts'
 import { causeOf, type Output, type Tokenized } from './types.ts'
 

@@ -3,7 +3,8 @@
  * is fed, and the token waits until the observer is done.
  */
 import { storedDtypes } from '../engine/layout.ts'
-import type { Context, ModelInfo, WorkItem, WorkResult } from '../engine/types.ts'
+import type { Context, ModelInfo } from '../engine/types.ts'
+import type { WorkItem, WorkResult } from '../engine/work.ts'
 import { ContinuoError } from '../errors.ts'
 import { joinedResults, piece } from '../operators/pieces.ts'
 import { activeLevels, type ConductorState, type Phase } from '../state/conductor.ts'

@@ -4,7 +4,7 @@
  * because an emulated device reads what it is from the environment it starts in.
  */
 import { cudaStatus } from '../../src/engine/inspect.ts'
-import type { DeviceKind } from '../../src/engine/types.ts'
+import type { DeviceKind } from '../../src/engine/options.ts'
 import { openModel } from '../../src/models/open.ts'
 import { inPieces, readingsOf, type Told, whole } from './readings.ts'
 

@@ -1,6 +1,7 @@
 /** Models on both devices in one process. */
 import { cudaStatus } from '../../src/engine/inspect.ts'
-import type { DeviceKind, Model, OpenModelOptions } from '../../src/engine/types.ts'
+import type { DeviceKind, OpenModelOptions } from '../../src/engine/options.ts'
+import type { Model } from '../../src/engine/types.ts'
 import { open } from '../engine/helpers.ts'
 import type { Pair } from './readings.ts'
 

@@ -1,6 +1,6 @@
 /** A small model of every family: at odd sizes, so that edges of tiles, groups and segments are met; and those of the shared folder. */
 import { fileURLToPath } from 'node:url'
-import type { OpenModelOptions } from '../../src/engine/types.ts'
+import type { OpenModelOptions } from '../../src/engine/options.ts'
 import { quantizePackage } from '../../src/models/quantize.ts'
 import { type Dtype, randomRwkv7, type Sizes, safetensors, writePackage } from '../engine/packages.ts'
 import { hasShared, sharedModel } from '../engine/paths.ts'

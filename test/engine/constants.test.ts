@@ -6,7 +6,7 @@ import { describe, expect, it, onTestFinished } from 'vitest'
 import { buildGraph } from '../../src/engine/builder.ts'
 import { pattern, ref } from '../../src/engine/builder-types.ts'
 import { openGraph } from '../../src/engine/engine.ts'
-import type { Executor, Fetched } from '../../src/engine/types.ts'
+import type { Executor, Fetched } from '../../src/engine/executor-types.ts'
 import { errorOf, testDevice } from './helpers.ts'
 import { random, rawSafetensors, temporaryFolder } from './packages.ts'
 

@@ -4,7 +4,7 @@
  */
 import { describe, expect, test } from 'vitest'
 import { openGraph } from '../../src/engine/engine.ts'
-import type { Overflow } from '../../src/engine/types.ts'
+import type { Overflow } from '../../src/engine/options.ts'
 import { type FamilyKey, openFamily } from '../families.ts'
 import { errorOf, open } from './helpers.ts'
 import { random, randomRwkv7, safetensors, temporaryFolder, writePackage } from './packages.ts'

@@ -1,5 +1,7 @@
 import { onTestFinished } from 'vitest'
-import type { Context, Generate, Model, OpenModelOptions, Sampling } from '../../src/engine/types.ts'
+import type { OpenModelOptions } from '../../src/engine/options.ts'
+import type { Context, Model } from '../../src/engine/types.ts'
+import type { Generate, Sampling } from '../../src/engine/work.ts'
 import { ContinuoError, type ErrorCode } from '../../src/errors.ts'
 import { openModel } from '../../src/models/open.ts'
 

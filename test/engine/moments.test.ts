@@ -3,7 +3,7 @@ import { describe, expect, it, onTestFinished } from 'vitest'
 import { buildGraph } from '../../src/engine/builder.ts'
 import { ref } from '../../src/engine/builder-types.ts'
 import { openGraph } from '../../src/engine/engine.ts'
-import type { OpenModelOptions } from '../../src/engine/types.ts'
+import type { OpenModelOptions } from '../../src/engine/options.ts'
 import { errorOf, feed, open } from './helpers.ts'
 import { random, randomRwkv7, safetensors, type Tensor, writePackage } from './packages.ts'
 

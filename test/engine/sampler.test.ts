@@ -1,5 +1,6 @@
 import { beforeAll, describe, expect, it } from 'vitest'
-import type { Model, Sampling } from '../../src/engine/types.ts'
+import type { Model } from '../../src/engine/types.ts'
+import type { Sampling } from '../../src/engine/work.ts'
 import { errorOf, feed, generate, greedy, open } from './helpers.ts'
 import { surprisalOf } from './oracle.ts'
 import { randomRwkv7, safetensors, writePackage } from './packages.ts'

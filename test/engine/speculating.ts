@@ -1,5 +1,6 @@
 /** What suites of guesses have sessions do: each in its own way, in many pieces, beside others that read. */
-import type { Generate, Model } from '../../src/engine/types.ts'
+import type { Model } from '../../src/engine/types.ts'
+import type { Generate } from '../../src/engine/work.ts'
 import { none } from './helpers.ts'
 
 const TEXT = Int32Array.from(Buffer.from('the cat sat on the mat, and the cat sat on the hat; the cat sat on the'))

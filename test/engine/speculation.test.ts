@@ -3,7 +3,7 @@
  * middle have the same tokens, log probabilities, chains and states, together and beside others that read.
  */
 import { describe, expect, test } from 'vitest'
-import type { Speculation } from '../../src/engine/types.ts'
+import type { Speculation } from '../../src/engine/options.ts'
 import { FAMILIES, openFamily } from '../families.ts'
 import { errorOf, open } from './helpers.ts'
 import { random, temporaryFolder } from './packages.ts'

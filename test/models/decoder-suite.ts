@@ -2,7 +2,7 @@
 import { copyFileSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
-import type { OpenModelOptions } from '../../src/engine/types.ts'
+import type { OpenModelOptions } from '../../src/engine/options.ts'
 import { bits, errorOf, feed, generate, open } from '../engine/helpers.ts'
 import {
   type Dtype,

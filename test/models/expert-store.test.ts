@@ -1,7 +1,7 @@
 import { chmodSync, cpSync, existsSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
-import type { ExpertOptions, OpenModelOptions } from '../../src/engine/types.ts'
+import type { ExpertOptions, OpenModelOptions } from '../../src/engine/options.ts'
 import { packExperts } from '../../src/experts/pack.ts'
 import { findExperts } from '../../src/models/experts-source.ts'
 import { openModel } from '../../src/models/open.ts'

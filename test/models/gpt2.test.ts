@@ -1,7 +1,7 @@
 import { copyFileSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
-import type { OpenModelOptions } from '../../src/engine/types.ts'
+import type { OpenModelOptions } from '../../src/engine/options.ts'
 import { bits, errorOf, feed, generate, greedy, open, sameBytes } from '../engine/helpers.ts'
 import { random, safetensors, type Tensor, type Tensors, temporaryFolder, writePackage } from '../engine/packages.ts'
 import { hasShared, sharedModel } from '../engine/paths.ts'

@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest'
-import type { OpenModelOptions } from '../../src/engine/types.ts'
+import type { OpenModelOptions } from '../../src/engine/options.ts'
 import { ropeIncrements, ropeOf } from '../../src/models/rope.ts'
 import { bits, errorOf, feed, open } from '../engine/helpers.ts'
 import { safetensors, type Tensor, type Tensors, writePackage } from '../engine/packages.ts'

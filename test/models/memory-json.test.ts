@@ -1,6 +1,6 @@
 /** Every memory.json that cannot be, with its sentence: by itself, for its model, and beside tensors that do not fit it. */
 import { describe, expect, test } from 'vitest'
-import type { OpenModelOptions } from '../../src/engine/types.ts'
+import type { OpenModelOptions } from '../../src/engine/options.ts'
 import { defaultMemory, type MemoryModel, memoryFor, mostSlots, readMemoryJson } from '../../src/models/memory-json.ts'
 import { describePackage } from '../../src/models/open.ts'
 import { errorOf, open } from '../engine/helpers.ts'

@@ -1,7 +1,7 @@
 /** A memory outside with every kind of setting, against a reference in double precision: events exactly, logits and nats of each token closely. */
 import { describe, expect, test } from 'vitest'
 import { planGraph } from '../../src/engine/plan.ts'
-import type { MemoryRequest } from '../../src/engine/types.ts'
+import type { MemoryRequest } from '../../src/engine/work.ts'
 import { describePackage, openModel } from '../../src/models/open.ts'
 import type { MemoryEvent } from '../../topics/observations.ts'
 import { farthest, randomIds } from './decoder-suite.ts'

@@ -2,7 +2,7 @@
 import { cpSync, readFileSync, rmSync, truncateSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { beforeAll, describe, expect, it } from 'vitest'
-import type { OpenModelOptions } from '../../src/engine/types.ts'
+import type { OpenModelOptions } from '../../src/engine/options.ts'
 import { openModel } from '../../src/models/open.ts'
 import { errorOf, feed } from '../engine/helpers.ts'
 import { readTensors, safetensors, type Tensor, temporaryFolder } from '../engine/packages.ts'

@@ -1,5 +1,6 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import type { Model, WorkItem } from '../../src/engine/types.ts'
+import type { Model } from '../../src/engine/types.ts'
+import type { WorkItem } from '../../src/engine/work.ts'
 import { openModel } from '../../src/models/open.ts'
 import { byteTokenizer } from '../../src/models/tokenizer/index.ts'
 import type { Tokenizer } from '../../src/models/tokenizer/types.ts'

@@ -1,5 +1,6 @@
 /** The engine alone: generating for one session and for many, reading, and the state of a session out and in. */
-import type { EngineContext, Model, Sampling } from '../../engine/types.ts'
+import type { EngineContext, Model } from '../../engine/types.ts'
+import type { Sampling } from '../../engine/work.ts'
 import { bytes, count } from '../output.ts'
 import { startBandwidth } from './bandwidth.ts'
 import { sequence } from './exactness-cases.ts'

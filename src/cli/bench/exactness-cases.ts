@@ -3,7 +3,8 @@
  * Runs in the process whose CONTINUO_ISA or device chose the kernels (exactness-child.ts).
  */
 import { createHash } from 'node:crypto'
-import type { Context, DeviceKind, Model } from '../../engine/types.ts'
+import type { DeviceKind } from '../../engine/options.ts'
+import type { Context, Model } from '../../engine/types.ts'
 import { openModel } from '../../models/open.ts'
 
 export interface Matrix {

@@ -3,7 +3,7 @@
  * device. Prints lines of JSON: first which kernels those are, or that this CPU does not run them; then one for each case.
  */
 import { kernelFeatures } from '../../engine/inspect.ts'
-import type { DeviceKind } from '../../engine/types.ts'
+import type { DeviceKind } from '../../engine/options.ts'
 import { codeOf, messageOf } from '../../errors.ts'
 import { type Matrix, runCases } from './exactness-cases.ts'
 

@@ -1,5 +1,6 @@
 /** The measures that take minutes, and are taken only when they are named; each as a report. */
-import type { DeviceKind, Model } from '../../engine/types.ts'
+import type { DeviceKind } from '../../engine/options.ts'
+import type { Model } from '../../engine/types.ts'
 import { usage } from '../flags.ts'
 import { bytes, count, plural } from '../output.ts'
 import { type IsaCase, judge, MATRIX, runExactness } from './exactness.ts'

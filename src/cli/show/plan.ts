@@ -1,7 +1,8 @@
 /** How a block will run, as text: its figures, and with `--plan` where each volatile lies and while which lines it is alive. */
+
+import type { BlockPlan } from '../../engine/executor-types.ts'
 import type { Block, Graph } from '../../engine/graph.ts'
 import { aligned } from '../../engine/print.ts'
-import type { BlockPlan } from '../../engine/types.ts'
 import { count, plural } from '../output.ts'
 import { type BlockFigures, unroll } from './unroll.ts'
 

@@ -1,6 +1,8 @@
 /** Where the time of a step goes, node by node. */
+
+import type { BlockPlan, TraceEntry } from '../../engine/executor-types.ts'
 import type { Graph } from '../../engine/graph.ts'
-import type { BlockPlan, Model, TraceEntry } from '../../engine/types.ts'
+import type { Model } from '../../engine/types.ts'
 import { ContinuoError } from '../../errors.ts'
 import { count, plural, table } from '../output.ts'
 

@@ -1,6 +1,7 @@
 /** The lines of a block as the engine counts them (native/compile/program.cc): loops unrolled, branches on an index decided. */
+
+import type { BlockPlan } from '../../engine/executor-types.ts'
 import type { Block, Graph, Node } from '../../engine/graph.ts'
-import type { BlockPlan } from '../../engine/types.ts'
 
 export interface UnrolledLine {
   /** Values of the indices of the loops it stands in, the outermost first. */

@@ -1,4 +1,4 @@
-// Items of work and their results as values of JavaScript (src/engine/items.ts, src/engine/types.ts).
+// Items of work and their results as values of JavaScript (src/engine/items.ts, src/engine/work.ts).
 #pragma once
 
 #include "binding/values.h"

@@ -81,29 +81,32 @@ template <class T, class S> CONTINUO_INLINE T widened(const S* p) {
   }
 }
 
-// Rows of keys or values that are wanted next: with every position of a head that is read, as much of them is fetched,
-// in the order of memory. The hardware's own prefetching does not see that order where heads are read one by one.
+// Rows of keys or values that are wanted next: with every position of a head that is read, a head's piece of a row is
+// fetched, in the order of memory. The hardware's own prefetching does not see that order where heads are read one by
+// one. It stands in the innermost loops, so it is a few instructions a piece.
 struct Fetch {
-  const char* data;
-  size_t stride, bytes;  // from one row to the next, and of a row
-  Slot slot;
-  size_t rows, step;  // rows that are left; lines for each position
-  size_t at = 0;      // in the row
+  const char *data = nullptr, *at = nullptr;  // the first slot, and the next piece
+  size_t stride = 0;                          // from one row to the next, bytes
+  Slot slot = {};
+  size_t rows = 0;              // that are left, with this one
+  size_t pieces = 0, left = 0;  // of a row, and of this one
+  size_t bytes = 0;             // of a piece
   CONTINUO_INLINE void positions(size_t count) {
-    for (size_t line = 0; line < count * step && rows > 0; ++line) {
-      __builtin_prefetch(data + slot.at * stride + at);
-      at += 64;
-      if (at < bytes) continue;
-      at = 0;
+    for (; count > 0 && rows > 0; --count) {
+      for (size_t line = 0; line < bytes; line += 64) __builtin_prefetch(at + line);
+      at += bytes;
+      if (--left > 0) continue;
+      left = pieces;
       slot.next();
+      at = data + slot.at * stride;
       --rows;
     }
   }
 };
 template <class S> CONTINUO_INLINE Fetch fetch(const Vectors<S>& of, size_t heads, size_t channels, size_t count) {
-  const size_t bytes = channels * sizeof(S);
-  return {
-      reinterpret_cast<const char*>(of.data), of.stride * sizeof(S), heads * bytes, of.first, count, (bytes + 63) / 64};
+  const auto* data = reinterpret_cast<const char*>(of.data);
+  const size_t stride = of.stride * sizeof(S);
+  return {data, data + of.first.at * stride, stride, of.first, count, heads, heads, channels * sizeof(S)};
 }
 
 // What the blocks walked so far leave behind.
@@ -272,7 +275,13 @@ template <class S> CONTINUO_INLINE void attend_scores(const Looking* queries, si
   if (channels % partials == 0) {
     for (; p + width <= count; p += width) {
       const S* keys[width];
-      for (size_t which = 0; which < width; ++which, slot.next()) keys[which] = of.data + slot.at * of.stride;
+      if (slot.at + width < slot.slots) {
+        const S* first = of.data + slot.at * of.stride;
+        for (size_t which = 0; which < width; ++which) keys[which] = first + which * of.stride;
+        slot.at += width;
+      } else {
+        for (size_t which = 0; which < width; ++which, slot.next()) keys[which] = of.data + slot.at * of.stride;
+      }
       next.positions(width);
       const auto all = [&](const auto& key) CONTINUO_LAMBDA {
         for (size_t r = 0; r < rows; ++r) {

@@ -1,6 +1,8 @@
 /** Two engines with the same weights, of which one guesses tokens: shared by the benches of speculation. */
+
+import type { Context } from '../src/engine/context.ts'
 import type { OpenModelOptions, Speculation } from '../src/engine/options.ts'
-import type { Context, Model } from '../src/engine/types.ts'
+import type { Model } from '../src/engine/types.ts'
 import { openModel } from '../src/models/open.ts'
 import { median } from './support.ts'
 

@@ -10,7 +10,8 @@
  */
 import { readFileSync } from 'node:fs'
 import { parseArgs } from 'node:util'
-import type { EngineContext, Model } from '../src/engine/types.ts'
+import type { EngineContext } from '../src/engine/context.ts'
+import type { Model } from '../src/engine/types.ts'
 import { openModel } from '../src/models/open.ts'
 import { median, root } from './support.ts'
 

@@ -46,6 +46,7 @@ export {
   type Value,
   type Vector,
 } from './engine/builder-types.ts'
+export { type Context, ContextBroken, type ContextHead } from './engine/context.ts'
 export { openGraph } from './engine/engine.ts'
 export type { BlockPlan, Executor, ExecutorOptions, Fetched, Numbers, TraceEntry } from './engine/executor-types.ts'
 export type { Graph } from './engine/graph.ts'
@@ -53,14 +54,7 @@ export { cudaStatus, type Inspected, inspectFiles, inspectTensors } from './engi
 export type { CudaStatus, FileFormat, GgufMetadata, TensorEntry } from './engine/native.ts'
 export type { DeviceKind, OpenModelOptions, Overflow } from './engine/options.ts'
 export { checkGraph, planGraph } from './engine/plan.ts'
-export {
-  type Context,
-  ContextBroken,
-  type ContextHead,
-  type DecoderShape,
-  type Model,
-  type ModelInfo,
-} from './engine/types.ts'
+export type { DecoderShape, Model, ModelInfo } from './engine/types.ts'
 export type { Penalties, Sampling, WorkItem, WorkResult } from './engine/work.ts'
 export { ContinuoError, codeOf, type ErrorCode, messageOf } from './errors.ts'
 export type { LayoutEntry, StateLayout } from './memory.ts'

@@ -1,6 +1,8 @@
 /** Continuo's engine as a side of the bench. */
+
+import type { Context } from '../../src/engine/context.ts'
 import type { ExpertOptions } from '../../src/engine/options.ts'
-import type { Context, Model } from '../../src/engine/types.ts'
+import type { Model } from '../../src/engine/types.ts'
 import type { Sampling } from '../../src/engine/work.ts'
 import { openModel } from '../../src/models/open.ts'
 import type { Side } from './side.ts'

@@ -9,6 +9,7 @@ import { dirname } from 'node:path'
 import { uninitialised } from '../bulk.ts'
 import { ContinuoError, codeOf, messageOf } from '../errors.ts'
 import { blockBytes, PLAIN_MEMORY, type SleepyBlocks, type StateLayout, type StateSource } from '../memory.ts'
+import { type Context, ContextBroken, type ContextHead, type EngineContext } from './context.ts'
 import { executorOf } from './executor.ts'
 import { expertPort } from './experts.ts'
 import { fillFrom, isSource } from './filling.ts'
@@ -22,14 +23,7 @@ import { observedIn } from './moments.ts'
 import { awaitNative, type ContextHandle, callNative, type NativeItem } from './native.ts'
 import type { OpenModelOptions } from './options.ts'
 import { checkGraph } from './plan.ts'
-import {
-  type Context,
-  ContextBroken,
-  type ContextHead,
-  type EngineContext,
-  type EngineStats,
-  type Model,
-} from './types.ts'
+import type { EngineStats, Model } from './types.ts'
 import { type LoadRequest, openWeights, speculate, type TextIdentity } from './weights.ts'
 import type { WorkResult } from './work.ts'
 

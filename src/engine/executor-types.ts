@@ -1,5 +1,5 @@
 /** A graph that is run step by step, and the plan of a block: for tests, traces and people who look. */
-import type { EngineContext } from './types.ts'
+import type { EngineContext } from './context.ts'
 
 /** Work of one node in a step. */
 export interface TraceEntry {

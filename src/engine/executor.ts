@@ -7,10 +7,10 @@
 import { ContinuoError } from '../errors.ts'
 import type { LayoutEntry } from '../memory.ts'
 import { type ConstantCalls, fetchConstant } from './constants.ts'
+import type { EngineContext } from './context.ts'
 import type { Executor, Numbers, TraceEntry } from './executor-types.ts'
 import { type Dtype, type Graph, isBound } from './graph.ts'
 import { storedDtypes } from './layout.ts'
-import type { EngineContext } from './types.ts'
 
 /** The calls of the engine that an executor makes; `engine.ts` implements them. */
 export interface ExecutorCalls extends ConstantCalls {

@@ -1,8 +1,8 @@
 /** Contexts from states that come in parts: each block goes at once to where it stays. */
 import type { BlockFile, BlockPlace, BlockSink, StateLayout, StateSource } from '../memory.ts'
 import { inParallel } from '../parallel.ts'
+import type { ContextHead } from './context.ts'
 import { awaitNative, type ContextHandle, callNative, type EngineHandle, type FillingHandle } from './native.ts'
-import type { ContextHead } from './types.ts'
 
 export const isSource = (state: Uint8Array | StateSource | null): state is StateSource =>
   typeof state === 'object' && state !== null && 'hot' in state

@@ -1,7 +1,7 @@
 /** Checks items of work and puts them into the form that the engine takes, before anything is written. */
 import { ContinuoError } from '../errors.ts'
+import type { ContextHead } from './context.ts'
 import { type ContextHandle, callNative, type NativeItem, type TokenBytesHandle } from './native.ts'
-import type { ContextHead } from './types.ts'
 import type { Generate, Penalties, StopStrings, WorkItem } from './work.ts'
 
 const maxCount = 2 ** 31 - 1

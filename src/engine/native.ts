@@ -2,10 +2,11 @@
 import { loadAddon } from '../addon.ts'
 import { ContinuoError, type ErrorCode } from '../errors.ts'
 import type { BlockNews, HeldBlocks } from '../memory.ts'
+import type { ContextHead } from './context.ts'
 import type { BlockPlan, TraceEntry } from './executor-types.ts'
 import type { View } from './graph.ts'
 import type { DeviceKind, ExpertOptions } from './options.ts'
-import type { ContextHead, EngineStats, ExpertStatistics } from './types.ts'
+import type { EngineStats, ExpertStatistics } from './types.ts'
 import type { PlainCache, WorkResult } from './work.ts'
 
 declare const engineBrand: unique symbol

@@ -1,6 +1,6 @@
 /** What a model is asked to do for a context, and what comes of it. */
 import type { MemoryEvent } from '../../topics/observations.ts'
-import type { Context, ContextHead } from './types.ts'
+import type { Context, ContextHead } from './context.ts'
 
 /** How a token is drawn from logits (docs/formats.md). */
 export interface Sampling {

@@ -7,7 +7,8 @@
  *
  * A wrong call is refused before anything is written; state and pastLen are then what they were.
  */
-import type { DecoderShape, EngineContext, Model } from '../engine/types.ts'
+import type { EngineContext } from '../engine/context.ts'
+import type { DecoderShape, Model } from '../engine/types.ts'
 import { ContinuoError } from '../errors.ts'
 import type { LayoutEntry } from '../memory.ts'
 

@@ -1,5 +1,5 @@
 /** bound: tokens of a request with a grammar. Each is an item of work of its own, since what may follow depends on the token before. */
-import type { ContextHead } from '../engine/types.ts'
+import type { ContextHead } from '../engine/context.ts'
 import type { Generate, WorkItem, WorkResult } from '../engine/work.ts'
 import { ContinuoError } from '../errors.ts'
 import { type Matcher, openMatcher } from '../grammar/index.ts'

@@ -2,7 +2,8 @@
  * The contexts of a process, of all its partitions or of a SessionManager: made, forked and processed here, and kept where there is room for
  * them (rungs.ts). Callers get contexts like the engine's own, and cannot tell where the state of one is.
  */
-import type { Context, EngineContext, Model } from '../engine/types.ts'
+import type { Context, EngineContext } from '../engine/context.ts'
+import type { Model } from '../engine/types.ts'
 import type { WorkItem, WorkResult } from '../engine/work.ts'
 import { ContinuoError, codeOf } from '../errors.ts'
 import { failpoint } from '../failpoint.ts'

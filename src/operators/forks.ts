@@ -1,5 +1,5 @@
 /** Forks within a partition: the context of the child is a copy of the parent's, which is brought into memory for it. */
-import type { Context } from '../engine/types.ts'
+import type { Context } from '../engine/context.ts'
 import type { Head } from '../state/head.ts'
 import { SpillLost } from '../state/spill.ts'
 import type { PartitionBlobs } from './blobs.ts'

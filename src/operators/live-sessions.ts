@@ -4,7 +4,8 @@
  * decides which context may be given back, rooms.ts which session gets the next place. Heads, and the captures that are taken here, are in
  * the table (session-table.ts).
  */
-import type { Context, ModelInfo } from '../engine/types.ts'
+import type { Context } from '../engine/context.ts'
+import type { ModelInfo } from '../engine/types.ts'
 import { messageOf } from '../errors.ts'
 import { type Head, samePlace } from '../state/head.ts'
 import { type Inference, initialSession } from './advance.ts'

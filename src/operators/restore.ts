@@ -7,7 +7,7 @@
  * Where they are not, the session is lost (`SessionLost`), and nothing else with it.
  */
 import type { BlobName } from '../blobs/store.ts'
-import type { Context } from '../engine/types.ts'
+import type { Context } from '../engine/context.ts'
 import { ContinuoError, codeOf, messageOf } from '../errors.ts'
 import { failpoint } from '../failpoint.ts'
 import type { StateSource } from '../memory.ts'

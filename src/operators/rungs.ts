@@ -12,7 +12,8 @@
  * blocks (state/pages.ts). Copying, hashing, reading and writing go on beside the event loop.
  */
 import { giveBack } from '../bulk.ts'
-import type { ContextHead, EngineContext, Model } from '../engine/types.ts'
+import type { ContextHead, EngineContext } from '../engine/context.ts'
+import type { Model } from '../engine/types.ts'
 import { ContinuoError, messageOf } from '../errors.ts'
 import type { StateParts } from '../memory.ts'
 import { createPages, type PageFiles, type Pages, SpillFull } from '../state/pages.ts'

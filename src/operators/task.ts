@@ -3,7 +3,8 @@
  * See streams/lifecycle.ts for the states and docs/architecture.md (Resume) for the protocol.
  */
 import type { TopicNames } from '../../topics/index.ts'
-import type { Context, Model, ModelInfo } from '../engine/types.ts'
+import type { Context } from '../engine/context.ts'
+import type { Model, ModelInfo } from '../engine/types.ts'
 import { ContinuoError } from '../errors.ts'
 import { failpoint } from '../failpoint.ts'
 import type { Tokenizer } from '../models/tokenizer/types.ts'

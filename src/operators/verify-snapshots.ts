@@ -4,7 +4,7 @@
  */
 import type { TopicNames } from '../../topics/index.ts'
 import { digest, giveBack } from '../bulk.ts'
-import type { Context } from '../engine/types.ts'
+import type { Context } from '../engine/context.ts'
 import { codeOf, messageOf } from '../errors.ts'
 import type { StateLayout } from '../memory.ts'
 import { blockText, followedBy } from '../state/block-names.ts'

@@ -1,6 +1,6 @@
 /** Where `verify` begins with a session whose first events are gone, or whose parent is. */
 import type { Cause } from '../../topics/common.ts'
-import type { Context } from '../engine/types.ts'
+import type { Context } from '../engine/context.ts'
 import { historyIn, withHistory } from '../state/history.ts'
 import type { StoredRecord } from '../streams/log.ts'
 import { textOf } from '../text.ts'

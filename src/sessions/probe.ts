@@ -2,8 +2,10 @@
  * Probes: observers of a session's state. Observe, then advance: a probe at pulse t sees the state before the token of pulse t
  * is fed, and the token waits until the observer is done.
  */
+
+import type { Context } from '../engine/context.ts'
 import { storedDtypes } from '../engine/layout.ts'
-import type { Context, ModelInfo } from '../engine/types.ts'
+import type { ModelInfo } from '../engine/types.ts'
 import type { WorkItem, WorkResult } from '../engine/work.ts'
 import { ContinuoError } from '../errors.ts'
 import { joinedResults, piece } from '../operators/pieces.ts'

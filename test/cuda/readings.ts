@@ -1,7 +1,8 @@
 /** Work of several sessions, on one device or on both, and what it leaves, to be compared to the last bit. */
 import { createHash } from 'node:crypto'
+import type { EngineContext } from '../../src/engine/context.ts'
 import type { DeviceKind } from '../../src/engine/options.ts'
-import type { EngineContext, Model } from '../../src/engine/types.ts'
+import type { Model } from '../../src/engine/types.ts'
 import type { WorkItem } from '../../src/engine/work.ts'
 import type { GateStatistics } from '../../src/memory.ts'
 import { random } from '../crash/scenario.ts'

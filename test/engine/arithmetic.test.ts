@@ -1,7 +1,8 @@
 /** One arithmetic: how work is divided must not be visible in a single bit. */
 import fc from 'fast-check'
 import { beforeAll, describe, expect, it } from 'vitest'
-import type { Context, Model } from '../../src/engine/types.ts'
+import type { Context } from '../../src/engine/context.ts'
+import type { Model } from '../../src/engine/types.ts'
 import type { Sampling, WorkItem } from '../../src/engine/work.ts'
 import { bits, feed, generate, none, open, sameBytes } from './helpers.ts'
 import { randomRwkv7, safetensors, writePackage } from './packages.ts'

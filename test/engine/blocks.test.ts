@@ -1,8 +1,9 @@
 /** Tables that grow, and rings, lie in blocks of 256 positions: the bits are those of one span, and forks share what is full. */
 import { createHash } from 'node:crypto'
 import { beforeAll, describe, expect, it } from 'vitest'
+import type { EngineContext } from '../../src/engine/context.ts'
 import type { OpenModelOptions } from '../../src/engine/options.ts'
-import type { EngineContext, Model } from '../../src/engine/types.ts'
+import type { Model } from '../../src/engine/types.ts'
 import { BASE, type DecoderConfig, randomDecoder, windowedGemma3 } from '../models/decoders.ts'
 import { gpt2ConfigOf, randomGpt2 } from '../models/gpt2.ts'
 import { hybridTensors, qwen3NextConfig } from '../models/hybrid-packages.ts'

@@ -1,6 +1,7 @@
 import { onTestFinished } from 'vitest'
+import type { Context } from '../../src/engine/context.ts'
 import type { OpenModelOptions } from '../../src/engine/options.ts'
-import type { Context, Model } from '../../src/engine/types.ts'
+import type { Model } from '../../src/engine/types.ts'
 import type { Generate, Sampling } from '../../src/engine/work.ts'
 import { ContinuoError, type ErrorCode } from '../../src/errors.ts'
 import { openModel } from '../../src/models/open.ts'

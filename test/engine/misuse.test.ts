@@ -1,6 +1,7 @@
 /** Every method × {open, busy, closed, model closed} × {allowed, refused}; and every argument that is wrong. */
 import { beforeAll, describe, expect, it } from 'vitest'
-import { ContextBroken, type EngineContext, type Model } from '../../src/engine/types.ts'
+import { ContextBroken, type EngineContext } from '../../src/engine/context.ts'
+import type { Model } from '../../src/engine/types.ts'
 import type { WorkItem } from '../../src/engine/work.ts'
 import { errorOf, feed, greedy, none, open, sameBytes } from './helpers.ts'
 import { randomRwkv7, safetensors, writePackage } from './packages.ts'

@@ -1,7 +1,8 @@
 /** Keys and values kept as f16 or bf16: rounded once when they are written, widened exactly when they are read. */
 import { describe, expect, it, test } from 'vitest'
+import type { EngineContext } from '../../src/engine/context.ts'
 import type { CacheDtype } from '../../src/engine/options.ts'
-import type { EngineContext, Model } from '../../src/engine/types.ts'
+import type { Model } from '../../src/engine/types.ts'
 import { statefulDecoder } from '../../src/models/stateful.ts'
 import { SessionManager } from '../../src/sessions/manager.ts'
 import { bits, errorOf, feed, generate, open, sameBytes } from '../engine/helpers.ts'

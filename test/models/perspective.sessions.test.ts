@@ -1,7 +1,8 @@
 /** Sessions of the perspective family: what they own, what draws and adaptations leave alone, and bounds that hold in any of them. */
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
-import type { Context, ContextHead, EngineContext, Model } from '../../src/engine/types.ts'
+import type { Context, ContextHead, EngineContext } from '../../src/engine/context.ts'
+import type { Model } from '../../src/engine/types.ts'
 import type { WorkItem } from '../../src/engine/work.ts'
 import { bits, errorOf, feed, none, sameBytes } from '../engine/helpers.ts'
 import { random, temporaryFolder } from '../engine/packages.ts'

@@ -1,5 +1,6 @@
 /** Looks into the contexts of Titans models. */
-import type { EngineContext, Model } from '../../src/engine/types.ts'
+import type { EngineContext } from '../../src/engine/context.ts'
+import type { Model } from '../../src/engine/types.ts'
 import type { LayoutEntry } from '../../src/memory.ts'
 
 /** [layer][level][head]. */

@@ -1,6 +1,7 @@
 /** What the retentions of a Titans memory promise, over thousands of tokens (docs/titans.md, "What is bounded"). */
 import { describe, expect, it } from 'vitest'
-import type { EngineContext, Model } from '../../src/engine/types.ts'
+import type { EngineContext } from '../../src/engine/context.ts'
+import type { Model } from '../../src/engine/types.ts'
 import { feed, open } from '../engine/helpers.ts'
 import type { Tensors } from '../engine/packages.ts'
 import { randomTitans, someTokens, type TitansChange, titansConfig, writeTitans } from './titans-packages.ts'

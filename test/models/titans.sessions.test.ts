@@ -1,7 +1,8 @@
 /** Titans sessions: saved and loaded anywhere, beside others, reset and begun at any clock. */
 import fc from 'fast-check'
 import { beforeAll, describe, expect, it } from 'vitest'
-import type { ContextHead, EngineContext, Model } from '../../src/engine/types.ts'
+import type { ContextHead, EngineContext } from '../../src/engine/context.ts'
+import type { Model } from '../../src/engine/types.ts'
 import type { WorkItem } from '../../src/engine/work.ts'
 import { bits, feed, generate, open, sameBytes } from '../engine/helpers.ts'
 import { surprisalOf } from '../engine/oracle.ts'

@@ -1,6 +1,7 @@
 /** The door for sessions from outside: what a worker could not go on with does not pass, whoever made its checksums. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { ContextBroken, type Model } from '../../src/engine/types.ts'
+import { ContextBroken } from '../../src/engine/context.ts'
+import type { Model } from '../../src/engine/types.ts'
 import { codeOf, messageOf } from '../../src/errors.ts'
 import { openPackage } from '../../src/models/open.ts'
 import type { Tokenizer } from '../../src/models/tokenizer/types.ts'

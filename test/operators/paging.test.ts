@@ -2,7 +2,7 @@
 import { readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { beforeAll, describe, expect, it, onTestFinished, vi } from 'vitest'
-import type { Context } from '../../src/engine/types.ts'
+import type { Context } from '../../src/engine/context.ts'
 import { openPackage } from '../../src/models/open.ts'
 import { type ContextStore, type ContextStoreOptions, createContextStore } from '../../src/operators/context-store.ts'
 import { SpillLost } from '../../src/state/spill.ts'

@@ -1,6 +1,7 @@
 /** Contexts in memory: how many, who waits, and what a stop does to those who wait or rebuild. */
 import { describe, expect, test } from 'vitest'
-import type { EngineContext, Model } from '../../src/engine/types.ts'
+import type { EngineContext } from '../../src/engine/context.ts'
+import type { Model } from '../../src/engine/types.ts'
 import { SHORT_PULSES, SHORT_RECORDS } from '../../src/operators/resting.ts'
 import type { Head } from '../../src/state/head.ts'
 import type { EventLog } from '../../src/streams/log.ts'

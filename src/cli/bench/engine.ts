@@ -1,5 +1,6 @@
 /** The engine alone: generating for one session and for many, reading, and the state of a session out and in. */
-import type { EngineContext, Model } from '../../engine/types.ts'
+import type { EngineContext } from '../../engine/context.ts'
+import type { Model } from '../../engine/types.ts'
 import type { Sampling } from '../../engine/work.ts'
 import { bytes, count } from '../output.ts'
 import { startBandwidth } from './bandwidth.ts'

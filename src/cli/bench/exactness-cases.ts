@@ -3,8 +3,9 @@
  * Runs in the process whose CONTINUO_ISA or device chose the kernels (exactness-child.ts).
  */
 import { createHash } from 'node:crypto'
+import type { Context } from '../../engine/context.ts'
 import type { DeviceKind } from '../../engine/options.ts'
-import type { Context, Model } from '../../engine/types.ts'
+import type { Model } from '../../engine/types.ts'
 import { openModel } from '../../models/open.ts'
 
 export interface Matrix {

@@ -1,6 +1,6 @@
 import type { ChunkInput } from '../../../topics/chunks.ts'
 import type { SnapshotHead } from '../../../topics/state.ts'
-import type { Context } from '../../engine/types.ts'
+import type { Context } from '../../engine/context.ts'
 import { ContinuoError } from '../../errors.ts'
 import { writeDurably } from '../../files.ts'
 import type { ModelPackage } from '../../models/open.ts'

@@ -1,7 +1,8 @@
 /** Drives the engine beside the float64 reference: opens packages, reads a context's tensors under the names of its layout, compares. */
 import { expect } from 'vitest'
+import type { EngineContext } from '../../../src/engine/context.ts'
 import type { ExpertOptions, OpenModelOptions } from '../../../src/engine/options.ts'
-import type { EngineContext, Model } from '../../../src/engine/types.ts'
+import type { Model } from '../../../src/engine/types.ts'
 import type { DrawNote, WorkResult } from '../../../src/engine/work.ts'
 import { errorOf, none, open } from '../../engine/helpers.ts'
 import type { Adapted } from './adapt.ts'

@@ -3,7 +3,8 @@
  * however it ran. Without vitest, so that a process of its own can tell it (scenario-child.ts).
  */
 import { createHash } from 'node:crypto'
-import type { EngineContext, Model } from '../../../src/engine/types.ts'
+import type { EngineContext } from '../../../src/engine/context.ts'
+import type { Model } from '../../../src/engine/types.ts'
 import type { WorkItem, WorkResult } from '../../../src/engine/work.ts'
 
 export interface Telling {

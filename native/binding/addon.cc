@@ -1,6 +1,5 @@
 // The Node addon: plain functions over handles. src/engine/ validates arguments, fills in defaults and writes messages;
 // the checks here only keep a wrong call from corrupting memory.
-#include "runtime/device.h"
 #include "binding/blocks.h"
 #include "binding/bulk.h"
 #include "binding/contexts.h"
@@ -11,6 +10,7 @@
 #include "binding/inspect.h"
 #include "binding/packed.h"
 #include "binding/values.h"
+#include "runtime/device.h"
 
 namespace continuo::binding {
 

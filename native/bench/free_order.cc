@@ -189,97 +189,30 @@ CONTINUO_INLINE float weights_free(float* weights, size_t count, AttendSums& sum
   return carry;
 }
 
-CONTINUO_INLINE void divided(float* y, size_t channels, float by) {
-  const float factor = 1.0f / by;
-  for (size_t i = 0; i < channels; ++i) y[i] *= factor;
-}
-
-// weighed() of attend.h.
-CONTINUO_INLINE Weighed weighed_free(Looking& query, float* scores, float* sums, size_t first, size_t last) {
-  const size_t count = least(last, query.last) - first;
-  const bool begun = query.sums.begun;
-  const float carry = weights_free(scores, count, query.sums);
-  return {scores, count, query.y, sums, begun, carry};
-}
-
-// Few queries wait for memory: attend_few() of attend.h, but for the weights.
-template <class S>
-void few_free(const AttendPart& part, Looking* queries, size_t heads, size_t rows, size_t channels, float scale) {
-  alignas(64) float scores[most_few * block_terms];
-  alignas(64) float sums[most_few * most_narrow_channels];
-  Weighed weights[most_few] = {};
-  const size_t tile = channels <= most_narrow_channels ? few_positions : block_terms;
-  const size_t end = queries[rows - 1].last;
-  each_block(part.first, queries, rows, [&](size_t first, size_t last, size_t seeing) CONTINUO_LAMBDA {
-    const Vectors<S> keys = keys_of<S>(part, first), values = values_of<S>(part, first);
-    const size_t all = last - first, some = rows - seeing;
-    const auto tile_of = [&](const Vectors<S>& of, size_t p)
-                             CONTINUO_LAMBDA { return fetch(of.at(p, 0), heads, channels, least(tile, all - p)); };
-    for (size_t p = 0; p < all; p += tile) {
-      Fetch next = p + tile < all ? tile_of(keys, p + tile) : tile_of(values, 0);
-      for (size_t head = 0; head < heads; ++head) {
-        const size_t query = head * rows + seeing;
-        attend_scores(queries + query, some, channels, scale, keys.at(p, head * channels), least(tile, all - p),
-                      scores + query * block_terms + p, next);
-      }
-    }
-    for (size_t query = 0; query < heads * rows; ++query) {
-      if (query % rows < seeing) continue;
-      weights[query] =
-          weighed_free(queries[query], scores + query * block_terms, sums + query * most_narrow_channels, first, last);
-    }
-    for (size_t p = 0; p < all; p += tile) {
-      const Tile of{p, least(tile, all - p), p + tile >= all};
-      Fetch next{};
-      if (!of.last)
-        next = tile_of(values, p + tile);
-      else if (last < end)
-        next = fetch(keys_of<S>(part, last), heads, channels, least(tile, end - last));
-      for (size_t head = 0; head < heads; ++head) {
-        each_panel<few_values>(some, [&]<size_t Rows>(size_t row) CONTINUO_LAMBDA {
-          attend_values<Rows>(channels, values.at(p, head * channels), weights + head * rows + seeing + row, of, next);
-        });
-      }
-    }
-  });
-}
-
-CONTINUO_INLINE void divided(const Looking& query, size_t channels) {
-  const float factor = 1.0f / query.sums.total;
-  for (size_t i = 0; i < channels; ++i) query.y[i] *= factor;
-}
-
-void attend_free(const AttendRun& run) {
-  Looking query{nullptr, run.y, 0, {}};
-  for (size_t i = 0; i < run.count; ++i) {
-    const AttendPart& part = run.parts[i];
-    query.q = part.q, query.last = part.last;
-    as_stored(part.dtype, [&]<class S>() { few_free<S>(part, &query, 1, 1, run.channels, run.scale); });
-  }
-  divided(query, run.channels);
-}
-
 // Queries × vectors of keys whose scores are summed side by side, channel after channel: no partial sums are joined.
 constexpr size_t free_queries = 6, free_vectors = 4;
 
-// attend_many() of attend_rows.h: keys are turned for the vectors that go together.
-template <class S> void many_free(const AttendPart& part, Looking* queries, size_t rows, size_t channels, float scale) {
-  alignas(64) float scores[most_queries][block_terms];
-  alignas(64) float turned[free_vectors][block_terms * turned_keys];
-  alignas(64) float wide[block_terms * block_terms];
-  const size_t end = queries[rows - 1].last;
-  each_block(part.first, queries, rows, [&](size_t first, size_t last, size_t seeing) {
-    const Vectors<S> keys = keys_of<S>(part, first), values = values_of<S>(part, first);
-    Fetch of_values = fetch(values, 1, channels, last - first);
-    Slot slot = keys.first;
+// What ExactMany of attend_rows.h does, in free order. Scores of few queries wait for memory, and stay as they are.
+struct Free {
+  static CONTINUO_INLINE float weights(float* scores, size_t, size_t count, AttendSums& sums) {
+    return weights_free(scores, count, sums);
+  }
+  static CONTINUO_INLINE void end(const Looking& query, size_t channels) {
+    const float factor = 1.0f / query.sums.total;
+    for (size_t i = 0; i < channels; ++i) query.y[i] *= factor;
+  }
+  template <class S> static void scores(const Vectors<S>& keys, const Looking* queries, size_t rows, size_t first,
+                                        size_t last, size_t seeing, size_t channels, float scale,
+                                        float (*out)[block_terms], Fetch& next) {
     static_assert(turned_keys == width);
-    constexpr size_t step = free_vectors * width;
-    for (size_t p = 0, from = seeing; first + p < last; p += step) {
+    alignas(64) float turned[free_vectors][block_terms * turned_keys];
+    Slot slot = keys.first;
+    for (size_t p = 0, from = seeing; first + p < last; p += free_vectors * width) {
       for (size_t v = 0; v < free_vectors; ++v) {
         const size_t before = p + v * width, left = last - first;
         const size_t count = before < left ? least(width, left - before) : 0;
         slot = turn_keys(keys, slot, count, channels, turned[v]);
-        of_values.positions(count);
+        next.positions(count);
       }
       while (queries[from].last <= first + p) ++from;
       each_panel<free_queries>(rows - from, [&]<size_t Rows>(size_t row) CONTINUO_LAMBDA {
@@ -299,42 +232,12 @@ template <class S> void many_free(const AttendPart& part, Looking* queries, size
         for (size_t r = 0; r < Rows; ++r) {
 #pragma GCC unroll 16
           for (size_t v = 0; v < free_vectors; ++v)
-            store(scores[from + row + r] + p + v * width, splat<Vec>(scale) * acc[r][v]);
+            store(out[from + row + r] + p + v * width, splat<Vec>(scale) * acc[r][v]);
         }
       });
     }
-    Weighed weights[most_queries];
-    for (size_t row = seeing; row < rows; ++row)
-      weights[row] = weighed_free(queries[row], scores[row], nullptr, first, last);
-    widen(values, last - first, channels, wide);
-    Fetch of_keys{};
-    if (last < end) of_keys = fetch(keys_of<S>(part, last), 1, channels, least(block_terms, end - last));
-    sum_values(wide, channels, weights + seeing, rows - seeing, of_keys);
-  });
-}
-
-void attend_rows_free(const AttendRows& run) {
-  const size_t all = run.rows * run.heads;
-  const bool few = all <= few_queries || run.channels > block_terms;
-  const size_t most = few ? few_queries : most_queries, together = few ? most_few / least(all, few_queries) : 1;
-  const size_t pieces = (all + most - 1) / most;
-  Looking queries[most_queries];
-  for (size_t head = 0; head < run.key_heads; head += together) {
-    const size_t heads = least(together, run.key_heads - head);
-    for (size_t piece = 0; piece < pieces; ++piece) {
-      const size_t from = all * piece / pieces, to = all * (piece + 1) / pieces, count = to - from;
-      for (size_t h = 0; h < heads; ++h) look(run, head + h, from, to, queries + h * count);
-      as_stored(run.part.dtype, [&]<class S>() {
-        const AttendPart part = of_head<S>(run.part, head * run.channels);
-        if (few)
-          few_free<S>(part, queries, heads, count, run.channels, run.scale);
-        else
-          many_free<S>(part, queries, count, run.channels, run.scale);
-      });
-      for (size_t i = 0; i < heads * count; ++i) divided(queries[i], run.channels);
-    }
   }
-}
+};
 
 }  // namespace
 }  // namespace CONTINUO_ISA
@@ -351,8 +254,8 @@ Kernels free_order(const Kernels& exact) {
   out.silu = quick_silu;
   out.matmul = matmul_free;
   out.rmsnorm = quick_rmsnorm;
-  out.attend = attend_free;
-  out.attend_rows = attend_rows_free;
+  out.attend = attend<Free>;
+  out.attend_rows = attend_rows<Free>;
   return out;
 }
 

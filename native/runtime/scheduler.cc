@@ -39,6 +39,7 @@ std::optional<Pace::Time> Scheduler::wait_until() { return pace_.wait_until(gene
 void Scheduler::step(Executor& executor) {
   const auto started = Pace::Clock::now();
   const bool owing = !owed_.empty();
+  const auto seconds_so_far = [&] { return std::chrono::duration<double>(Pace::Clock::now() - started).count(); };
   const uint64_t before = counts_.tokens;
   serve(executor);
   plan(executor);
@@ -56,13 +57,12 @@ void Scheduler::step(Executor& executor) {
     ++counts_.steps;
     counts_.tokens += rows;
     // A step that also computed owed surprisals is no measurement of generating rows alone.
-    const double seconds = std::chrono::duration<double>(Pace::Clock::now() - started).count();
+    const double seconds = seconds_so_far();
     if (reading > 0 || !owing) pace_.stepped(tokens_.size() - reading, reading, seconds);
     if (reading == 0 && !owing) drafts_.stepped(tokens_.size(), counts_.tokens - before, seconds);
     read_beside_ = reading;
   } else if (counts_.tokens > before && !owing) {
-    const double seconds = std::chrono::duration<double>(Pace::Clock::now() - started).count();
-    drafts_.stepped(0, counts_.tokens - before, seconds);
+    drafts_.stepped(0, counts_.tokens - before, seconds_so_far());
   }
   unpin();
   retire();

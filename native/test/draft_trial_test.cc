@@ -55,7 +55,7 @@ TEST("draft trials: where drafts gain much no step goes without") {
   CHECK(machine.drafting(trial, 5000) == 1);
 }
 
-TEST("draft trials: steps that had none to choose say nothing of drafts") {
+TEST("draft trials: a window in which nothing was guessed decides nothing") {
   DraftTrial trial;
   for (int i = 0; i < 5000; ++i) {
     trial.stepped({16, 16, 1e-3, 1e-3, false});

@@ -83,7 +83,7 @@ template <class T, class S> CONTINUO_INLINE T widened(const S* p) {
 
 // Rows of keys or values that are wanted next: with every position of a head that is read, a head's piece of a row is
 // fetched, in the order of memory. The hardware's own prefetching does not see that order where heads are read one by
-// one. It stands in the innermost loops, so it is a few instructions a piece.
+// one. positions() runs in the innermost loops, so it takes a few instructions a piece.
 struct Fetch {
   const char *data = nullptr, *at = nullptr;  // the first slot, and the next piece
   size_t stride = 0;                          // from one row to the next, bytes
@@ -329,11 +329,26 @@ CONTINUO_INLINE void each_block(size_t first, const Looking* queries, size_t row
   }
 }
 
+CONTINUO_INLINE void divide(const Looking& query, size_t channels) {
+  const float total = query.sums.total;
+  map(channels, query.y, [=](auto y) CONTINUO_LAMBDA { return y / splat<decltype(y)>(total); }, query.y);
+}
+
+// What the walk over keys and values leaves open: how scores become weights, and how a sum of values ends. These give
+// the bits of the rule; a bench has others (bench/free_order.cc).
+struct Exact {
+  static CONTINUO_INLINE float weights(float* scores, size_t first, size_t count, AttendSums& sums) {
+    return attend_weights(scores, first, count, sums);
+  }
+  static CONTINUO_INLINE void end(const Looking& query, size_t channels) { divide(query, channels); }
+};
+
 // The scores of a query become weights, and how its values are to be summed.
+template <class Order>
 CONTINUO_INLINE Weighed weighed(Looking& query, float* scores, float* sums, size_t first, size_t last) {
   const size_t count = least(last, query.last) - first;
   const bool begun = query.sums.begun;
-  const float carry = attend_weights(scores, first, count, query.sums);
+  const float carry = Order::weights(scores, first, count, query.sums);
   return {scores, count, query.y, sums, begun, carry};
 }
 
@@ -343,8 +358,8 @@ constexpr size_t most_few = 64, few_values = 4, few_positions = 32;
 
 // `heads` times `rows` queries, at most most_few, along a part: those of each head of keys and values, which are
 // `channels` apart, lie behind those of the head before.
-template <class S> inline void attend_few(const AttendPart& part, Looking* queries, size_t heads, size_t rows,
-                                          size_t channels, float scale) {
+template <class S, class Order> inline void attend_few(const AttendPart& part, Looking* queries, size_t heads,
+                                                       size_t rows, size_t channels, float scale) {
   alignas(64) float scores[most_few * block_terms];
   alignas(64) float sums[most_few * most_narrow_channels];
   Weighed weights[most_few] = {};
@@ -366,8 +381,8 @@ template <class S> inline void attend_few(const AttendPart& part, Looking* queri
     }
     for (size_t query = 0; query < heads * rows; ++query) {
       if (query % rows < seeing) continue;
-      weights[query] =
-          weighed(queries[query], scores + query * block_terms, sums + query * most_narrow_channels, first, last);
+      weights[query] = weighed<Order>(queries[query], scores + query * block_terms, sums + query * most_narrow_channels,
+                                      first, last);
     }
     for (size_t p = 0; p < all; p += tile) {
       const Tile of{p, least(tile, all - p), p + tile >= all};
@@ -385,19 +400,14 @@ template <class S> inline void attend_few(const AttendPart& part, Looking* queri
   });
 }
 
-CONTINUO_INLINE void divide(const Looking& query, size_t channels) {
-  const float total = query.sums.total;
-  map(channels, query.y, [=](auto y) CONTINUO_LAMBDA { return y / splat<decltype(y)>(total); }, query.y);
-}
-
-inline void attend(const AttendRun& run) {
+template <class Order = Exact> inline void attend(const AttendRun& run) {
   Looking query{nullptr, run.y, 0, {}};
   for (size_t i = 0; i < run.count; ++i) {
     const AttendPart& part = run.parts[i];
     query.q = part.q, query.last = part.last;
-    as_stored(part.dtype, [&]<class S>() { attend_few<S>(part, &query, 1, 1, run.channels, run.scale); });
+    as_stored(part.dtype, [&]<class S>() { attend_few<S, Order>(part, &query, 1, 1, run.channels, run.scale); });
   }
-  divide(query, run.channels);
+  Order::end(query, run.channels);
 }
 
 // The weights of positions first … first + count − 1: exp(s_p − m) / Z, m and Z as attend() ends with.

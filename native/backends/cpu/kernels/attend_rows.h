@@ -133,27 +133,37 @@ inline void turned_scores(const Looking* queries, size_t rows, const float* turn
   });
 }
 
+// The scores of queries at the positions of a block, [most_queries][block_terms]; of the queries those from `seeing` on
+// see the block.
+struct ExactMany : Exact {
+  template <class S> static void scores(const Vectors<S>& keys, const Looking* queries, size_t rows, size_t first,
+                                        size_t last, size_t seeing, size_t channels, float scale,
+                                        float (*out)[block_terms], Fetch& next) {
+    alignas(64) float turned[block_terms * turned_keys];
+    Slot slot = keys.first;
+    for (size_t p = 0, from = seeing; first + p < last; p += turned_keys) {
+      const size_t count = least(turned_keys, last - first - p);
+      slot = turn_keys(keys, slot, count, channels, turned);
+      next.positions(count);
+      while (queries[from].last <= first + p) ++from;
+      turned_scores(queries + from, rows - from, turned, channels, scale, out[from] + p);
+    }
+  }
+};
+
 // At most `most_queries` queries of at most `block_terms` channels.
-template <class S>
+template <class S, class Order>
 inline void attend_many(const AttendPart& part, Looking* queries, size_t rows, size_t channels, float scale) {
   alignas(64) float scores[most_queries][block_terms];
-  alignas(64) float turned[block_terms * turned_keys];
   alignas(64) float wide[block_terms * block_terms];
   const size_t end = queries[rows - 1].last;
   each_block(part.first, queries, rows, [&](size_t first, size_t last, size_t seeing) {
     const Vectors<S> keys = keys_of<S>(part, first), values = values_of<S>(part, first);
     Fetch of_values = fetch(values, 1, channels, last - first);
-    Slot slot = keys.first;
-    for (size_t p = 0, from = seeing; first + p < last; p += turned_keys) {
-      const size_t count = least(turned_keys, last - first - p);
-      slot = turn_keys(keys, slot, count, channels, turned);
-      of_values.positions(count);
-      while (queries[from].last <= first + p) ++from;
-      turned_scores(queries + from, rows - from, turned, channels, scale, scores[from] + p);
-    }
+    Order::scores(keys, queries, rows, first, last, seeing, channels, scale, scores, of_values);
     Weighed weights[most_queries];
     for (size_t row = seeing; row < rows; ++row)
-      weights[row] = weighed(queries[row], scores[row], nullptr, first, last);
+      weights[row] = weighed<Order>(queries[row], scores[row], nullptr, first, last);
     widen(values, last - first, channels, wide);
     Fetch of_keys{};
     if (last < end) of_keys = fetch(keys_of<S>(part, last), 1, channels, least(block_terms, end - last));
@@ -170,7 +180,7 @@ CONTINUO_INLINE void look(const AttendRows& run, size_t key_head, size_t from, s
   }
 }
 
-inline void attend_rows(const AttendRows& run) {
+template <class Order = ExactMany> inline void attend_rows(const AttendRows& run) {
   const size_t all = run.rows * run.heads;
   const bool few = all <= few_queries || run.channels > block_terms;
   // Queries and heads of keys that go together; in pieces of equal size.
@@ -186,11 +196,11 @@ inline void attend_rows(const AttendRows& run) {
       as_stored(run.part.dtype, [&]<class S>() {
         const AttendPart part = of_head<S>(run.part, head * run.channels);
         if (few)
-          attend_few<S>(part, queries, heads, count, run.channels, run.scale);
+          attend_few<S, Order>(part, queries, heads, count, run.channels, run.scale);
         else
-          attend_many<S>(part, queries, count, run.channels, run.scale);
+          attend_many<S, Order>(part, queries, count, run.channels, run.scale);
       });
-      for (size_t i = 0; i < heads * count; ++i) divide(queries[i], run.channels);
+      for (size_t i = 0; i < heads * count; ++i) Order::end(queries[i], run.channels);
     }
   }
 }

@@ -14,13 +14,14 @@
  * The sides take turns; medians with the least and the greatest round, and the ratio to llama.cpp in the same round. `--cold` asks the system to
  * drop the pages of all files of weights before each start. CPU is user and system time of the process.
  */
-import { execFileSync, spawn } from 'node:child_process'
+import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { existsSync, mkdirSync, readdirSync, renameSync, rmSync, symlinkSync } from 'node:fs'
+import { existsSync, mkdirSync, readdirSync, renameSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { parseArgs } from 'node:util'
 import { callNative } from '../src/engine/native.ts'
+import { writePublished } from '../test/published.ts'
 import { decoder } from './peers/shapes.ts'
 import { bpeVocabulary } from './peers/vocabulary.ts'
 import { writeGguf } from './peers/write.ts'
@@ -59,11 +60,7 @@ const compiled = (): string => {
   const packed = join(values.dir, 'package')
   rmSync(packed, { recursive: true, force: true })
   mkdirSync(packed, { recursive: true })
-  const tsc = join(root, 'node_modules/typescript/bin/tsc')
-  execFileSync(process.execPath, [
-    ...[tsc, '-p', join(root, 'tools/package.tsconfig.json'), '--outDir', join(packed, 'dist')],
-  ])
-  for (const name of ['package.json', 'node_modules', 'native']) symlinkSync(join(root, name), join(packed, name))
+  writePublished(packed)
   return join(packed, 'dist/src/cli/main.js')
 }
 

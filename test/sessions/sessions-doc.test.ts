@@ -8,21 +8,16 @@ import { mkdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { beforeAll, expect, it } from 'vitest'
 import { temporaryFolder } from '../engine/packages.ts'
+import { writePublished } from '../published.ts'
 
 const root = join(import.meta.dirname, '..', '..')
 const page = readFileSync(join(root, 'docs', 'sessions.md'), 'utf8')
 const examples = [...page.matchAll(/```ts\n(.*?)```\n\nIt prints:\n\n```\n(.*?)```/gs)]
 
-const tsc = join(root, 'node_modules', 'typescript', 'bin', 'tsc')
-const compile = (...args: readonly string[]): string =>
-  execFileSync(process.execPath, [tsc, ...args], { encoding: 'utf8' })
-
-/** The package as it is published, in a folder of its own: dist/ of the checkout may be missing, old, or just being made. */
 let published = ''
 beforeAll(() => {
   published = temporaryFolder()
-  for (const name of ['package.json', 'node_modules', 'native']) symlinkSync(join(root, name), join(published, name))
-  compile('-p', join(root, 'tools', 'package.tsconfig.json'), '--outDir', join(published, 'dist'))
+  writePublished(published)
 }, 300_000)
 
 /** A folder of somebody who installed the package by a link. */
@@ -50,5 +45,6 @@ it.each(
     compilerOptions: { typeRoots: [join(root, 'node_modules', '@types')] },
   }
   writeFileSync(join(folder, 'tsconfig.json'), JSON.stringify({ ...config, include: ['example.ts'] }))
-  expect(compile('-p', folder)).toBe('')
+  const tsc = join(root, 'node_modules', '.bin', 'tsc')
+  expect(execFileSync(tsc, ['-p', folder], { encoding: 'utf8' })).toBe('')
 })

@@ -65,14 +65,15 @@ const begin = async (options: CopyOptions, bounds: readonly Bounds[]): Promise<v
   for (const [source, { begin: first }] of bounds.entries()) {
     const group = groupOf(options, source)
     for (let target = 0; target < plan.partitions; target += 1) {
-      if ((await to.committed(group, topic, target)) !== null) continue
-      if ((await to.bounds(topic, target)).end > 0)
-        throw new ContinuoError(
-          'REFUSED',
-          `${topic}, partition ${target}, of ${to.url} holds events, and nothing says that they are copies from ${options.from.url}. Nothing was copied. Migrate into a new prefix or file.`,
-        )
+      // The claim ends a transaction that a killed copy left open. On Kafka no offset can be asked for before that: it is unstable.
       const writer = await to.claim(group, topic, target)
       try {
+        if ((await to.committed(group, topic, target)) !== null) continue
+        if ((await to.bounds(topic, target)).end > 0)
+          throw new ContinuoError(
+            'REFUSED',
+            `${topic}, partition ${target}, of ${to.url} holds events, and nothing says that they are copies from ${options.from.url}. Nothing was copied. Migrate into a new prefix or file.`,
+          )
         await writer.commit([], first)
       } finally {
         await writer.close()

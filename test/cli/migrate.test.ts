@@ -88,8 +88,10 @@ describe.each(LOGS)('%s', (_, isThere, urlOf) => {
       ])
       expect((await runUntilIdle(from)).code).toBe(0)
       const move = ['migrate', '--from', from, '--to', to, '--partitions', '3', '--drop', 'unwanted']
-      for (const failpoint of ['commit.sent@1', 'commit.sent@8', 'commit.offsets@2'])
-        expect((await start(move, { env: { CONTINUO_FAILPOINT: failpoint } }).done).signal).toBe('SIGKILL')
+      for (const failpoint of ['commit.sent@1', 'commit.sent@8', 'commit.offsets@2']) {
+        const killed = await start(move, { env: { CONTINUO_FAILPOINT: failpoint } }).done
+        expect(killed.signal, `${failpoint}: ${killed.out}${killed.err}`).toBe('SIGKILL')
+      }
       const [told] = await json('migrate', ...move.slice(1), '--model', MODEL)
       expect(told).toMatchObject({
         partitions: 3,

@@ -10,104 +10,10 @@
 // blocks.
 #pragma once
 
+#include "backends/cpu/kernels/attend_stored.h"
 #include "backends/cpu/kernels/elementwise.h"
-#include "backends/cpu/kernels/panels.h"
 
 namespace continuo::CONTINUO_ISA {
-
-// The place of a position, and of the one after it: a ring begins again, and nothing divides by its length on the way.
-struct Slot {
-  size_t at, slots;
-  void next() {
-    if (++at == slots) at = 0;
-  }
-};
-
-// The keys or values of consecutive positions: those of a position lie at slot · stride.
-template <class S> struct Vectors {
-  const S* data;
-  size_t stride;
-  Slot first;
-  // Of another head, from `positions` later on; of these there are fewer than slots.
-  CONTINUO_INLINE Vectors at(size_t positions, size_t channel) const {
-    const size_t slot = first.at + positions;
-    return {data + channel, stride, {slot < first.slots ? slot : slot - first.slots, first.slots}};
-  }
-};
-
-// Those of positions of one block, from `position` on.
-template <class S>
-CONTINUO_INLINE Vectors<S> vectors(const AttendPart& part, const void* data, const BlockList& list, size_t position) {
-  if (!list.blocks) return {static_cast<const S*>(data), part.stride, {position % part.slots, part.slots}};
-  const auto* first =
-      reinterpret_cast<const S*>(list.at(position / block_positions * block_positions, part.stride, sizeof(S)));
-  return {first, part.stride, {position % block_positions, block_positions}};
-}
-template <class S> CONTINUO_INLINE Vectors<S> keys_of(const AttendPart& part, size_t position) {
-  return vectors<S>(part, part.keys, part.key_blocks, position);
-}
-template <class S> CONTINUO_INLINE Vectors<S> values_of(const AttendPart& part, size_t position) {
-  return vectors<S>(part, part.values, part.value_blocks, position);
-}
-
-// The part from a later channel on.
-template <class S> CONTINUO_INLINE AttendPart of_head(AttendPart part, size_t channel) {
-  if (part.keys) part.keys = static_cast<const S*>(part.keys) + channel;
-  if (part.values) part.values = static_cast<const S*>(part.values) + channel;
-  part.key_blocks.channel += channel;
-  part.value_blocks.channel += channel;
-  return part;
-}
-
-// Calls run.operator()<S>() for the numbers of a part.
-template <class Run> CONTINUO_INLINE void as_stored(Dtype dtype, const Run& run) {
-  if (dtype == Dtype::f32)
-    run.template operator()<float>();
-  else if (dtype == Dtype::f16)
-    run.template operator()<F16>();
-  else
-    run.template operator()<Bf16>();
-}
-
-// A stored number, widened exactly, or as many as T has.
-template <class T> CONTINUO_INLINE T widened(const float* p) { return load<T>(p); }
-template <class T, class S> CONTINUO_INLINE T widened(const S* p) {
-  if constexpr (sizeof(T) > sizeof(float)) {
-    return load_weights(p);
-  } else {
-    // The numbers behind it may be another's memory.
-    const S alone[width] = {*p};
-    return load_weights(alone)[0];
-  }
-}
-
-// Rows of keys or values that are wanted next: with every position of a head that is read, a head's piece of a row is
-// fetched, in the order of memory. The hardware's own prefetching does not see that order where heads are read one by
-// one. positions() runs in the innermost loops, so it takes a few instructions a piece.
-struct Fetch {
-  const char *data = nullptr, *at = nullptr;  // the first slot, and the next piece
-  size_t stride = 0;                          // from one row to the next, bytes
-  Slot slot = {};
-  size_t rows = 0;              // that are left, with this one
-  size_t pieces = 0, left = 0;  // of a row, and of this one
-  size_t bytes = 0;             // of a piece
-  CONTINUO_INLINE void positions(size_t count) {
-    for (; count > 0 && rows > 0; --count) {
-      for (size_t line = 0; line < bytes; line += 64) __builtin_prefetch(at + line);
-      at += bytes;
-      if (--left > 0) continue;
-      left = pieces;
-      slot.next();
-      at = data + slot.at * stride;
-      --rows;
-    }
-  }
-};
-template <class S> CONTINUO_INLINE Fetch fetch(const Vectors<S>& of, size_t heads, size_t channels, size_t count) {
-  const auto* data = reinterpret_cast<const char*>(of.data);
-  const size_t stride = of.stride * sizeof(S);
-  return {data, data + of.first.at * stride, stride, of.first, count, heads, heads, channels * sizeof(S)};
-}
 
 // What the blocks walked so far leave behind.
 struct AttendSums {
@@ -150,18 +56,21 @@ CONTINUO_INLINE void attend_lanes(const Vectors<S>& of, const Weighed* queries, 
 #pragma GCC unroll 16
   for (size_t r = 0; r < Rows; ++r) weights[r] = queries[r].weights + tile.first;
   const size_t all = tile.seen_of(queries[0]);
-  for (size_t p = 0; p < all; ++p, slot.next()) {
-    const S* values = of.data + slot.at * of.stride + lane;
-    next.positions(1);
-    T wide[Count];
+  for (size_t p = 0; p < all;) {
+    const size_t some = least(fetched_positions, least(all - p, slot.slots - slot.at)), end = p + some;
+    next.positions(some);
+    for (const S* values = of.data + slot.at * of.stride + lane; p < end; ++p, values += of.stride) {
+      T wide[Count];
 #pragma GCC unroll 16
-    for (size_t i = 0; i < Count; ++i) wide[i] = widened<T>(values + i * step);
+      for (size_t i = 0; i < Count; ++i) wide[i] = widened<T>(values + i * step);
 #pragma GCC unroll 16
-    for (size_t r = 0; r < Rows; ++r) {
-      const T weight = splat<T>(weights[r][p]);
+      for (size_t r = 0; r < Rows; ++r) {
+        const T weight = splat<T>(weights[r][p]);
 #pragma GCC unroll 16
-      for (size_t i = 0; i < Count; ++i) sum[r][i] = fma(weight, wide[i], sum[r][i]);
+        for (size_t i = 0; i < Count; ++i) sum[r][i] = fma(weight, wide[i], sum[r][i]);
+      }
     }
+    slot.skip(some);
   }
 #pragma GCC unroll 16
   for (size_t r = 0; r < Rows; ++r) {
@@ -188,10 +97,11 @@ CONTINUO_INLINE void attend_lanes(const Vectors<S>& of, const Weighed* queries, 
   }
 }
 
-// Σ w_p v_p of a tile; after a block's last one, joined to what came before.
-template <size_t Rows, class S> CONTINUO_INLINE void attend_values(size_t channels, const Vectors<S>& of,
-                                                                   const Weighed* queries, const Tile& tile,
-                                                                   Fetch& next) {
+// Σ w_p v_p of a tile; after a block's last one, joined to what came before. A function of its own, so that its sums
+// have all registers.
+template <size_t Rows, class S> [[gnu::noinline]] void attend_values(size_t channels, const Vectors<S>& of,
+                                                                     const Weighed* queries, const Tile& tile,
+                                                                     Fetch& next) {
   size_t lane = 0;
   for (; lane + 4 * width <= channels; lane += 4 * width) attend_lanes<Vec, 4, Rows>(of, queries, tile, lane, next);
   for (; lane + width <= channels; lane += width) attend_lanes<Vec, 1, Rows>(of, queries, tile, lane, next);
@@ -265,42 +175,100 @@ struct Looking {
   AttendSums sums;
 };
 
+// Queries × keys whose products are summed in registers side by side.
+#if defined(__AVX512F__)
+constexpr size_t dot_rows = 4, dot_keys = 4;
+#elif defined(__AVX2__) || defined(__aarch64__)
+constexpr size_t dot_rows = 2, dot_keys = 2;
+#else
+constexpr size_t dot_rows = 2, dot_keys = 1;
+#endif
+
+// Partial sums of some queries, each with the same keys.
+template <size_t Rows> struct Dots {
+  Vec of[Rows];
+};
+
+// Those of Count keys, joined (reduce.h) as far as they go.
+template <size_t Count, size_t Rows> CONTINUO_INLINE Dots<Rows> joined(const Dots<Rows>* keys) {
+  if constexpr (Count == 1) {
+    return *keys;
+  } else {
+    return joined<Count>(joined<Count / 2>(keys), joined<Count / 2>(keys + Count / 2));
+  }
+}
+template <size_t Count, size_t Rows> CONTINUO_INLINE Dots<Rows> joined(const Dots<Rows>& a, const Dots<Rows>& b) {
+  Dots<Rows> out;
+#pragma GCC unroll 16
+  for (size_t r = 0; r < Rows; ++r) out.of[r] = joined<2 * width / Count>(a.of[r], b.of[r]);
+  return out;
+}
+
+// q · k over channels [from, to) of Rows queries and of Count keys. What can be joined is joined at once, so few sums
+// are open.
+template <size_t Count, size_t Rows, class S>
+CONTINUO_INLINE Dots<Rows> dots(const Looking* queries, const S* const* keys, size_t from, size_t to, Fetch& next) {
+  if constexpr (Count > dot_keys) {
+    const auto a = dots<Count / 2, Rows>(queries, keys, from, to, next);
+    return joined<Count>(a, dots<Count / 2, Rows>(queries, keys + Count / 2, from, to, next));
+  } else {
+    next.positions(dot_keys);
+    constexpr size_t vectors = partials / width;
+    Vec sums[dot_keys][Rows][vectors] = {};
+#pragma GCC unroll 4
+    for (size_t i = from; i < to; i += partials) {
+#pragma GCC unroll 16
+      for (size_t v = 0; v < vectors; ++v) {
+        Vec wide[dot_keys];
+#pragma GCC unroll 16
+        for (size_t k = 0; k < dot_keys; ++k) wide[k] = load_weights(keys[k] + i + v * width);
+#pragma GCC unroll 16
+        for (size_t r = 0; r < Rows; ++r) {
+          const Vec q = load<Vec>(queries[r].q + i + v * width);
+#pragma GCC unroll 16
+          for (size_t k = 0; k < dot_keys; ++k) sums[k][r][v] = fma(q, wide[k], sums[k][r][v]);
+        }
+      }
+    }
+    Dots<Rows> out[dot_keys];
+#pragma GCC unroll 16
+    for (size_t k = 0; k < dot_keys; ++k) {
+#pragma GCC unroll 16
+      for (size_t r = 0; r < Rows; ++r) out[k].of[r] = halved(sums[k][r]);
+    }
+    return joined<dot_keys>(out);
+  }
+}
+
+// scale · (q · k_p) of Rows queries and `width` positions, for heads of a multiple of 16 channels. A function of its
+// own, so that its sums have all registers.
+template <size_t Rows, class S> [[gnu::noinline]] void score_keys(const Looking* queries, const S* const* keys,
+                                                                  size_t channels, float scale, float* scores,
+                                                                  Fetch& next) {
+  Dots<Rows> all = {};
+  for (size_t block = 0; block < channels; block += block_terms) {
+    const auto part = dots<width, Rows>(queries, keys, block, least(block + block_terms, channels), next);
+#pragma GCC unroll 16
+    for (size_t r = 0; r < Rows; ++r) all.of[r] += part.of[r];
+  }
+#pragma GCC unroll 16
+  for (size_t r = 0; r < Rows; ++r) store(scores + r * block_terms, splat<Vec>(scale) * all.of[r]);
+}
+
 // scale · (q · k_p) of `count` positions for some queries; those of query r begin at scores + r · block_terms.
 template <class S> CONTINUO_INLINE void attend_scores(const Looking* queries, size_t rows, size_t channels, float scale,
                                                       const Vectors<S>& of, size_t count, float* scores, Fetch& next) {
-  // Narrow keys are widened once for several queries.
-  alignas(64) float wide[width * most_narrow_channels];
   Slot slot = of.first;
   size_t p = 0;
+  Fetch none{};
   if (channels % partials == 0) {
     for (; p + width <= count; p += width) {
       const S* keys[width];
-      if (slot.at + width < slot.slots) {
-        const S* first = of.data + slot.at * of.stride;
-        for (size_t which = 0; which < width; ++which) keys[which] = first + which * of.stride;
-        slot.at += width;
-      } else {
-        for (size_t which = 0; which < width; ++which, slot.next()) keys[which] = of.data + slot.at * of.stride;
-      }
-      next.positions(width);
-      const auto all = [&](const auto& key) CONTINUO_LAMBDA {
-        for (size_t r = 0; r < rows; ++r) {
-          const float* q = queries[r].q;
-          const Vec sums = reduce_lanes(channels, [&](Vec acc, size_t i, size_t which) CONTINUO_LAMBDA {
-            return fma(load<Vec>(q + i), key(which, i), acc);
-          });
-          store(scores + r * block_terms + p, splat<Vec>(scale) * sums);
-        }
-      };
-      if (rows == 1 || sizeof(S) == sizeof(float)) {
-        all([&](size_t which, size_t i) CONTINUO_LAMBDA { return load_weights(keys[which] + i); });
-        continue;
-      }
-#pragma GCC unroll 16
-      for (size_t which = 0; which < width; ++which) {
-        for (size_t i = 0; i < channels; i += width) store(wide + which * channels + i, load_weights(keys[which] + i));
-      }
-      all([&](size_t which, size_t i) CONTINUO_LAMBDA { return load<Vec>(wide + which * channels + i); });
+      for (size_t which = 0; which < width; ++which, slot.next()) keys[which] = of.data + slot.at * of.stride;
+      each_panel<dot_rows>(rows, [&]<size_t Rows>(size_t row) CONTINUO_LAMBDA {
+        float* at = scores + row * block_terms + p;
+        score_keys<Rows>(queries + row, keys, channels, scale, at, row == 0 ? next : none);
+      });
     }
   }
   for (; p < count; ++p, slot.next()) {

@@ -41,18 +41,29 @@ template <size_t run, bool second, size_t... lane> CONTINUO_INLINE Vec half_lane
       a, b, Ints{static_cast<int32_t>(lane / (run / 2) * run + lane % (run / 2) + (second ? run / 2 : 0))...});
 }
 
+// Two sums of `run` lanes each, or more of them side by side in a vector, halved into one vector.
+template <size_t run> CONTINUO_INLINE Vec joined(Vec a, Vec b) {
+  return half_lanes<run, false>(a, b, AllLanes{}) + half_lanes<run, true>(a, b, AllLanes{});
+}
+
 // Joins the partials of `width` sums, each of `run` lanes, by the halving of reduce(): sum i ends in lane i.
 template <size_t run> CONTINUO_INLINE Vec join(Vec* sums) {
   if constexpr (run == 1) {
     return sums[0];
   } else {
-    // Two sums of `run` lanes each, or more of them side by side in a vector, become one vector.
-    for (size_t i = 0; i < run / 2; ++i) {
-      sums[i] = half_lanes<run, false>(sums[2 * i], sums[2 * i + 1], AllLanes{}) +
-                half_lanes<run, true>(sums[2 * i], sums[2 * i + 1], AllLanes{});
-    }
+    for (size_t i = 0; i < run / 2; ++i) sums[i] = joined<run>(sums[2 * i], sums[2 * i + 1]);
     return join<run / 2>(sums);
   }
+}
+
+// The sixteen partials of a sum, halved until they are one vector.
+template <size_t vectors> CONTINUO_INLINE Vec halved(Vec (&sums)[vectors]) {
+#pragma GCC unroll 4
+  for (size_t half = vectors / 2; half > 0; half /= 2) {
+#pragma GCC unroll 4
+    for (size_t v = 0; v < half; ++v) sums[v] += sums[v + half];
+  }
+  return sums[0];
 }
 
 // `width` sums at once, sum i in lane i: each is what reduce() gives for the terms `term(acc, i, which)`. n is a
@@ -69,15 +80,10 @@ template <class Term> CONTINUO_INLINE Vec reduce_lanes(size_t n, Term term) {
         for (size_t which = 0; which < width; ++which) sums[which][v] = term(sums[which][v], i + v * width, which);
       }
     }
-    Vec joined[width];
+    Vec each[width];
 #pragma GCC unroll 16
-    for (size_t which = 0; which < width; ++which) {
-      for (size_t half = vectors / 2; half > 0; half /= 2) {
-        for (size_t v = 0; v < half; ++v) sums[which][v] += sums[which][v + half];
-      }
-      joined[which] = sums[which][0];
-    }
-    total += join<width>(joined);
+    for (size_t which = 0; which < width; ++which) each[which] = halved(sums[which]);
+    total += join<width>(each);
   }
   return total;
 }

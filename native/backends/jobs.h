@@ -143,6 +143,29 @@ struct AttendRows {
   float scale;
 };
 
+// Attention of few queries along many positions, whose blocks are computed apart from one another (split-KV: Dao and
+// others, "Flash-Decoding", 2023). The blocks here are those of attend.h, and what they leave is joined in its order,
+// so the bits are those of attend_rows. A long part is taken as several splits, one after the other. Queries are
+// numbered by head of keys, then token, then head.
+constexpr size_t split_queries = 64;
+struct AttendSplit {
+  AttendRows run;  // at most split_queries queries
+  size_t first;    // the first position: run.part.first, or where the split before ended
+  size_t blocks;   // from there on
+  // Of each block [blocks], of each query:
+  float* scores;   // [block_positions]: scores, and then weights
+  float* highest;  // the highest score
+  float* carries;  // by how much what came before shrinks
+  float* totals;   // Σ of the weights
+  float* values;   // [channels]: Σ of the values by their weights
+  // Of each query, over all blocks before this split, and with it when it is joined:
+  float *m, *total;
+
+  size_t queries() const { return run.rows * run.key_heads * run.heads; }
+  // The position behind the last one that any query sees.
+  size_t end() const { return run.part.last + run.rows - 1; }
+};
+
 // One level of one head of a matrix memory over consecutive tokens (memory.h). Pointers address the head's first
 // channel, or the level's and head's gate, in the first token's row.
 struct MemoryRun {

@@ -1,3 +1,5 @@
+#include <utility>
+
 #include "base/cast.h"
 #include "test/kernel_inputs.h"
 #include "test/reference.h"
@@ -178,10 +180,35 @@ TEST("attend_shares: every table gives the weights that attend sums with, and 0 
   }
 }
 
+// attend_rows by its blocks, some at a time, which are computed from the last one to the first, one or two at once.
+void split(Random& random, const Kernels* table, const AttendRows& run) {
+  AttendSplit split{run, run.part.first, 0, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr};
+  const size_t queries = split.queries(), most = 1 + random.below(4);
+  // Nothing that lies in the scratch before may matter.
+  std::vector<float> scratch(queries * (most * (block_positions + 3 + run.channels)), NAN), kept(2 * queries);
+  float* free = scratch.data();
+  const auto take = [&](size_t count) { return std::exchange(free, free + most * queries * count); };
+  split.scores = take(block_positions), split.values = take(run.channels);
+  split.highest = take(1), split.carries = take(1), split.totals = take(1);
+  split.m = kept.data(), split.total = kept.data() + queries;
+  while (split.first < split.end()) {
+    const size_t begin = split.first / block_positions;
+    split.blocks = std::min(most, (split.end() - 1) / block_positions + 1 - begin);
+    for (const auto step : {table->split_scores, table->split_values}) {
+      for (size_t end = split.blocks; end > 0;) {
+        const size_t block = end - std::min<size_t>(end, 1 + random.below(2));
+        step(split, block, end);
+        end = block;
+      }
+    }
+    for (size_t head = run.key_heads; head > 0; --head) table->split_join(split, head - 1, head);
+    split.first = (begin + split.blocks) * block_positions;
+  }
+}
+
 TEST(
-    "attend: consecutive queries of several heads have, at once, the bits of each by itself, for any number of them, "
-    "heads that share keys, "
-    "place in a ring and kind of number") {
+    "attend: consecutive queries of several heads have, at once or by blocks of positions, the bits of each by itself, "
+    "for any number of them, heads that share keys, place in a ring and kind of number") {
   Random random(93);
   // Around the numbers of queries that go together, which heads and rows make up.
   constexpr struct {
@@ -209,16 +236,24 @@ TEST(
         Slice y(std::vector<float>(rows * stride, NAN), random.below(17));
         const AttendPart first{q.data(),   keys.data(),          v.data(),  part.stride,
                                part.first, part.last - rows + 1, part.slots};
-        table->attend_rows({first, y.data(), rows, key_heads, heads, stride, channels, query.scale});
-        CHECK(y.fences_stand());
-        // Between the rows nothing is written.
-        std::vector<float> got;
-        for (size_t row = 0; row < rows; ++row) {
-          const float* of = y.data() + row * stride;
-          for (size_t i = every; i < stride; ++i) CHECK(std::isnan(of[i]));
-          got.insert(got.end(), of, of + every);
-        }
-        CHECK(same(got, want));
+        const AttendRows all{first, y.data(), rows, key_heads, heads, stride, channels, query.scale};
+        const auto check = [&] {
+          CHECK(y.fences_stand());
+          // Between the rows nothing is written.
+          std::vector<float> got;
+          for (size_t row = 0; row < rows; ++row) {
+            const float* of = y.data() + row * stride;
+            for (size_t i = every; i < stride; ++i) CHECK(std::isnan(of[i]));
+            got.insert(got.end(), of, of + every);
+          }
+          CHECK(same(got, want));
+        };
+        table->attend_rows(all);
+        check();
+        if (rows * key_heads * heads > split_queries) continue;
+        std::fill_n(y.data(), rows * stride, NAN);
+        split(random, table, all);
+        check();
       }
     }
   }
@@ -287,6 +322,8 @@ TEST("attend: narrow keys and values give the bits of their widened ones, in slo
           first.dtype = stored_as(type);
           if (rows == 1 && key_heads * heads == 1)
             table->attend({{first}, 1, y.data(), channels, query.scale});
+          else if (rows * key_heads * heads <= split_queries && random.below(2) == 0)
+            split(random, table, {first, y.data(), rows, key_heads, heads, stride, channels, query.scale});
           else
             table->attend_rows({first, y.data(), rows, key_heads, heads, stride, channels, query.scale});
           for (size_t row = 0; row < rows; ++row)

@@ -85,10 +85,13 @@ class CpuExecutor final : public Executor {
   void recur(Space& space, const Instruction& instruction, std::span<const Run> runs, size_t cost, const auto& work);
   void wkv7(Space& space, const Instruction& instruction, std::span<const Run> runs);
   void ssm(Space& space, const Instruction& instruction, std::span<const Run> runs);
-  void attend(Space& space, const Instruction& instruction, std::span<const Run> runs);
-  void attend_weights(Space& space, const Instruction& instruction, std::span<const Run> runs);
   void read(Space& space, const Instruction& instruction, std::span<const Run> runs);
   void write(Space& space, const Instruction& instruction, std::span<const Run> runs);
+
+  // executor_attend.cc
+  void attend(Space& space, const Instruction& instruction, std::span<const Run> runs);
+  void attend_split(const AttendRows& run);
+  void attend_weights(Space& space, const Instruction& instruction, std::span<const Run> runs);
 
   // executor_memory.cc: matrix memories and what feeds them.
   void rope(Space& space, const Instruction& instruction, std::span<const Run> runs);
@@ -104,6 +107,7 @@ class CpuExecutor final : public Executor {
   // Per program and line: how many products the group has that begins there (products.h); 0 where none begins.
   std::vector<std::vector<size_t>> products_;
   Memory scratch_;   // linear.h
+  Memory split_;     // of attend_split
   Memory gathered_;  // of routed and experts: rows that go to one matrix, and their products
 };
 

@@ -19,6 +19,10 @@ namespace continuo::CONTINUO_ISA {
 struct AttendSums {
   float m = 0.0f, total = 0.0f;
   bool begun = false;
+  CONTINUO_INLINE void raise(float most_here) {
+    m = !begun || most_here > m ? most_here : m;
+    begun = true;
+  }
 };
 
 // A query of a block: the weights of the positions it sees there, and where their values are summed.
@@ -26,7 +30,7 @@ struct Weighed {
   const float* weights;
   size_t count;
   float* y;
-  float* sums;  // of the tiles so far; not needed where one tile is the block
+  float* sums;  // of the tiles so far; not needed where the only tile is joined
   bool begun;   // a block came before: y is carried over
   float carry;
 };
@@ -34,7 +38,7 @@ struct Weighed {
 // Positions of a block whose values are summed in one go.
 struct Tile {
   size_t first, count;
-  bool last;  // of the block
+  bool joined;  // behind it, y is joined with the sum of the block
   size_t seen_of(const Weighed& query) const { return query.count > first ? least(query.count - first, count) : 0; }
 };
 
@@ -86,7 +90,7 @@ CONTINUO_INLINE void attend_lanes(const Vectors<S>& of, const Weighed* queries, 
 #pragma GCC unroll 16
     for (size_t i = 0; i < Count; ++i) {
       const size_t at = lane + i * step;
-      if (!tile.last) {
+      if (!tile.joined) {
         store(query.sums + at, sum[r][i]);
         continue;
       }
@@ -97,7 +101,7 @@ CONTINUO_INLINE void attend_lanes(const Vectors<S>& of, const Weighed* queries, 
   }
 }
 
-// Σ w_p v_p of a tile; after a block's last one, joined to what came before. A function of its own, so that its sums
+// Σ w_p v_p of a tile. A function of its own, so that its sums
 // have all registers.
 template <size_t Rows, class S> [[gnu::noinline]] void attend_values(size_t channels, const Vectors<S>& of,
                                                                      const Weighed* queries, const Tile& tile,
@@ -134,9 +138,9 @@ CONTINUO_INLINE float highest(const float* scores, size_t count) {
 // Scores of positions from `first` on become their weights; m and Z move on. Returns c.
 CONTINUO_INLINE float attend_weights(float* weights, size_t first, size_t count, AttendSums& sums) {
   // A NaN reaches Z and every sum by its own weight.
-  const float most_here = highest(weights, count);
-  const float most = !sums.begun || most_here > sums.m ? most_here : sums.m;
-  const float carry = sums.begun ? exp_below(sums.m - most) : 0.0f;
+  const AttendSums before = sums;
+  sums.raise(highest(weights, count));
+  const float most = sums.m, carry = before.begun ? exp_below(before.m - most) : 0.0f;
   alignas(64) float partial[partials] = {};
   const auto weigh = [&](size_t p) CONTINUO_LAMBDA {
     weights[p] = exp_below(weights[p] - most);
@@ -162,8 +166,6 @@ CONTINUO_INLINE float attend_weights(float* weights, size_t first, size_t count,
     for (size_t lane = 0; lane < half; ++lane) partial[lane] += partial[lane + half];
   }
   sums.total = sums.total * carry + partial[0];
-  sums.m = most;
-  sums.begun = true;
   return carry;
 }
 
@@ -318,89 +320,6 @@ CONTINUO_INLINE Weighed weighed(Looking& query, float* scores, float* sums, size
   const bool begun = query.sums.begun;
   const float carry = Order::weights(scores, first, count, query.sums);
   return {scores, count, query.y, sums, begun, carry};
-}
-
-// Queries that a task takes along keys and values as they are stored, and those of them whose values are summed side by
-// side; and positions that it takes of one head after the other, so that memory is read in its own order.
-constexpr size_t most_few = 64, few_values = 4, few_positions = 32;
-
-// `heads` times `rows` queries, at most most_few, along a part: those of each head of keys and values, which are
-// `channels` apart, lie behind those of the head before.
-template <class S, class Order> inline void attend_few(const AttendPart& part, Looking* queries, size_t heads,
-                                                       size_t rows, size_t channels, float scale) {
-  alignas(64) float scores[most_few * block_terms];
-  alignas(64) float sums[most_few * most_narrow_channels];
-  Weighed weights[most_few] = {};
-  const size_t tile = channels <= most_narrow_channels ? few_positions : block_terms;
-  const size_t end = queries[rows - 1].last;
-  each_block(part.first, queries, rows, [&](size_t first, size_t last, size_t seeing) CONTINUO_LAMBDA {
-    const Vectors<S> keys = keys_of<S>(part, first), values = values_of<S>(part, first);
-    const size_t all = last - first, some = rows - seeing;
-    // What is read next: from position p of the block on.
-    const auto tile_of = [&](const Vectors<S>& of, size_t p)
-                             CONTINUO_LAMBDA { return fetch(of.at(p, 0), heads, channels, least(tile, all - p)); };
-    for (size_t p = 0; p < all; p += tile) {
-      Fetch next = p + tile < all ? tile_of(keys, p + tile) : tile_of(values, 0);
-      for (size_t head = 0; head < heads; ++head) {
-        const size_t query = head * rows + seeing;
-        attend_scores(queries + query, some, channels, scale, keys.at(p, head * channels), least(tile, all - p),
-                      scores + query * block_terms + p, next);
-      }
-    }
-    for (size_t query = 0; query < heads * rows; ++query) {
-      if (query % rows < seeing) continue;
-      weights[query] = weighed<Order>(queries[query], scores + query * block_terms, sums + query * most_narrow_channels,
-                                      first, last);
-    }
-    for (size_t p = 0; p < all; p += tile) {
-      const Tile of{p, least(tile, all - p), p + tile >= all};
-      Fetch next{};
-      if (!of.last)
-        next = tile_of(values, p + tile);
-      else if (last < end)
-        next = fetch(keys_of<S>(part, last), heads, channels, least(tile, end - last));
-      for (size_t head = 0; head < heads; ++head) {
-        each_panel<few_values>(some, [&]<size_t Rows>(size_t row) CONTINUO_LAMBDA {
-          attend_values<Rows>(channels, values.at(p, head * channels), weights + head * rows + seeing + row, of, next);
-        });
-      }
-    }
-  });
-}
-
-template <class Order = Exact> inline void attend(const AttendRun& run) {
-  Looking query{nullptr, run.y, 0, {}};
-  for (size_t i = 0; i < run.count; ++i) {
-    const AttendPart& part = run.parts[i];
-    query.q = part.q, query.last = part.last;
-    as_stored(part.dtype, [&]<class S>() { attend_few<S, Order>(part, &query, 1, 1, run.channels, run.scale); });
-  }
-  Order::end(query, run.channels);
-}
-
-// The weights of positions first … first + count − 1: exp(s_p − m) / Z, m and Z as attend() ends with.
-inline void attend_shares(const AttendRun& run, size_t first, size_t count, float* out) {
-  const AttendPart& part = run.parts[0];
-  Looking query{part.q, nullptr, part.last, {}};
-  for (size_t i = 0; i < count; ++i) out[i] = 0.0f;
-  const size_t seen = least(first + count, part.last);
-  as_stored(part.dtype, [&]<class S>() {
-    each_block(part.first, &query, 1, [&](size_t from, size_t to, size_t) CONTINUO_LAMBDA {
-      alignas(64) float weights[block_terms];
-      Fetch none{};
-      attend_scores(&query, 1, run.channels, run.scale, keys_of<S>(part, from), to - from, weights, none);
-      for (size_t p = first > from ? first : from; p < to && p < seen; ++p) out[p - first] = weights[p - from];
-      attend_weights(weights, from, to - from, query.sums);
-    });
-  });
-  if (seen <= first) return;
-  map(
-      seen - first, out,
-      [&](auto score) CONTINUO_LAMBDA {
-        using T = decltype(score);
-        return exp(score - splat<T>(query.sums.m)) / splat<T>(query.sums.total);
-      },
-      out);
 }
 
 }  // namespace continuo::CONTINUO_ISA

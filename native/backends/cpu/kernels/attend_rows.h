@@ -3,7 +3,7 @@
 // lie in sixteen vectors, which are joined by halving without a shuffle.
 #pragma once
 
-#include "backends/cpu/kernels/attend.h"
+#include "backends/cpu/kernels/attend_few.h"
 
 namespace continuo::CONTINUO_ISA {
 
@@ -196,7 +196,7 @@ template <class Order = ExactMany> inline void attend_rows(const AttendRows& run
       as_stored(run.part.dtype, [&]<class S>() {
         const AttendPart part = of_head<S>(run.part, head * run.channels);
         if (few)
-          attend_few<S, Order>(part, queries, heads, count, run.channels, run.scale);
+          attend_few<S, Order>({part, queries, heads, count, run.channels, run.scale});
         else
           attend_many<S, Order>(part, queries, count, run.channels, run.scale);
       });

@@ -55,6 +55,11 @@ struct Kernels : HostKernels {
   void (*attend_shares)(const AttendRun& run, size_t first, size_t count, float* out);
   // What `attend` gives for each of the rows.
   void (*attend_rows)(const AttendRows& run);
+  // The same in three steps, each behind the one before (AttendSplit): blocks [block, block_end), or heads of keys
+  // [head, head_end), in any order.
+  void (*split_scores)(const AttendSplit& split, size_t block, size_t block_end);
+  void (*split_values)(const AttendSplit& split, size_t block, size_t block_end);
+  void (*split_join)(const AttendSplit& split, size_t head, size_t head_end);
 
   // x / sqrt(mean(x²) + eps) ⊙ weight within each group.
   void (*rmsnorm)(const float* x, const float* weight, float* y, size_t rows, size_t width, size_t groups, float eps);

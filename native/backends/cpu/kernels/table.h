@@ -1,8 +1,8 @@
 // Included once by each kernels_*.cc after it has named its instruction set in CONTINUO_ISA.
 #pragma once
 
-#include "backends/cpu/kernels/attend.h"
 #include "backends/cpu/kernels/attend_rows.h"
+#include "backends/cpu/kernels/attend_split.h"
 #include "backends/cpu/kernels/conv.h"
 #include "backends/cpu/kernels/elementwise.h"
 #include "backends/cpu/kernels/kernels.h"
@@ -27,7 +27,8 @@
    CONTINUO_ISA::matmul, CONTINUO_ISA::quantise, CONTINUO_ISA::matmul_integers, CONTINUO_ISA::wkv7,            \
    CONTINUO_ISA::ssm, CONTINUO_ISA::l2norm, CONTINUO_ISA::bonus,                                               \
    CONTINUO_UNARY_OPS(CONTINUO_ENTRY) CONTINUO_BINARY_OPS(CONTINUO_ENTRY) CONTINUO_ISA::map_lerp,               \
-   CONTINUO_ISA::attend, CONTINUO_ISA::attend_shares, CONTINUO_ISA::attend_rows, CONTINUO_ISA::rmsnorm,                  \
+   CONTINUO_ISA::attend, CONTINUO_ISA::attend_shares, CONTINUO_ISA::attend_rows,                         \
+   CONTINUO_ISA::split_scores, CONTINUO_ISA::split_values, CONTINUO_ISA::split_join, CONTINUO_ISA::rmsnorm,     \
    CONTINUO_ISA::map_range, CONTINUO_ISA::map_clamp,                                                            \
    CONTINUO_ISA::conv, CONTINUO_ISA::memory, CONTINUO_ISA::mix, CONTINUO_ISA::recall,       \
    CONTINUO_ISA::memory_first, CONTINUO_ISA::map_scale, CONTINUO_ISA::softmax_rows, CONTINUO_ISA::normalise,    \

@@ -15,6 +15,15 @@ namespace {
 
 constexpr size_t line = 64;
 
+// Under a sanitizer a block must end where its allocation ends, so that an access beyond its end is reported.
+bool in_arena([[maybe_unused]] size_t bytes) {
+#ifdef __SANITIZE_ADDRESS__
+  return false;
+#else
+  return bytes >= Arena::least_bytes;
+#endif
+}
+
 ListJob job_of(const ListRows& of, size_t slot, size_t layer, size_t which) {
   const auto& row = of.rows[slot];
   ListJob job{};
@@ -35,16 +44,25 @@ ListJob job_of(const ListRows& of, size_t slot, size_t layer, size_t which) {
 const HostKernels& CpuDevice::host_kernels() const { return kernels_; }
 
 std::byte* CpuDevice::allocate(size_t bytes) {
+  if (in_arena(bytes)) return arena_.take(bytes, true);
   auto* data = allocate_unwritten(bytes);
   std::memset(data, 0, bytes);
   return data;
 }
 
 std::byte* CpuDevice::allocate_unwritten(size_t bytes) {
+  if (in_arena(bytes)) return arena_.take(bytes, false);
   return allocate_aligned((bytes + line - 1) / line * line, line);
 }
 
-void CpuDevice::release(std::byte* data, size_t) noexcept { free_aligned(data); }
+void CpuDevice::release(std::byte* data, size_t bytes) noexcept {
+  if (in_arena(bytes)) return arena_.give(data, bytes);
+  free_aligned(data);
+}
+
+std::byte* CpuDevice::allocate_host(size_t bytes) { return allocate_aligned((bytes + line - 1) / line * line, line); }
+
+void CpuDevice::release_host(std::byte* data) noexcept { free_aligned(data); }
 
 void CpuDevice::download(std::byte* to, std::span<const Piece> pieces) {
   for (const auto& [data, bytes] : pieces) {

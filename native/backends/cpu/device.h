@@ -1,6 +1,7 @@
 // The host's memory and threads as a device: its executor works on what lies there at once.
 #pragma once
 
+#include "base/arena.h"
 #include "base/type.h"
 #include "runtime/device.h"
 
@@ -25,8 +26,8 @@ class CpuDevice : public Device {
   std::byte* allocate_unwritten(size_t bytes) override;
   bool in_host_memory() const override { return true; }
   void release(std::byte* data, size_t bytes) noexcept override;
-  std::byte* allocate_host(size_t bytes) override { return allocate(bytes); }
-  void release_host(std::byte* data) noexcept override { release(data, 0); }
+  std::byte* allocate_host(size_t bytes) override;
+  void release_host(std::byte* data) noexcept override;
   void page_out(std::byte* host, const std::byte* from, size_t bytes) override { copy(host, from, bytes); }
   void page_in(std::byte* to, const std::byte* host, size_t bytes) override { copy(to, host, bytes); }
 
@@ -43,6 +44,7 @@ class CpuDevice : public Device {
 
  private:
   const Kernels& kernels_;
+  Arena arena_;
 };
 
 }  // namespace continuo

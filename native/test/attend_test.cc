@@ -250,7 +250,7 @@ TEST(
         };
         table->attend_rows(all);
         check();
-        if (rows * key_heads * heads > split_queries) continue;
+        if (!table->split_scores || rows * key_heads * heads > split_queries) continue;
         std::fill_n(y.data(), rows * stride, NAN);
         split(random, table, all);
         check();
@@ -322,7 +322,7 @@ TEST("attend: narrow keys and values give the bits of their widened ones, in slo
           first.dtype = stored_as(type);
           if (rows == 1 && key_heads * heads == 1)
             table->attend({{first}, 1, y.data(), channels, query.scale});
-          else if (rows * key_heads * heads <= split_queries && random.below(2) == 0)
+          else if (table->split_scores && rows * key_heads * heads <= split_queries && random.below(2) == 0)
             split(random, table, {first, y.data(), rows, key_heads, heads, stride, channels, query.scale});
           else
             table->attend_rows({first, y.data(), rows, key_heads, heads, stride, channels, query.scale});

@@ -285,7 +285,7 @@ void whole(const float* x, int8_t* out, size_t n) {
 }  // namespace
 
 // What only the host's memory outside computes has no kernel of this table: dot and attend_shares, and rerotate_kv,
-// whose rows cuda::lay lays.
+// whose rows cuda::lay lays. Nor have the three steps of a split, by which threads of the host share a history.
 const Kernels cuda_kernels{{"cuda", unary<Unary_exp>, unary<Unary_log>, max, sum_exp, finite, staged::softmax, nullptr,
                             unary<Unary_silu>, unary<Unary_gelu>, norm, unit, rope},
                            staged::matmul,
@@ -301,6 +301,9 @@ const Kernels cuda_kernels{{"cuda", unary<Unary_exp>, unary<Unary_log>, max, sum
                            staged::attend,
                            nullptr,
                            staged::attend_rows,
+                           nullptr,
+                           nullptr,
+                           nullptr,
                            rmsnorm,
                            range,
                            clamp,

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 #include "base/type.h"
 #include "graph/forms.h"
@@ -149,21 +150,33 @@ struct AttendRows {
 // numbered by head of keys, then token, then head.
 constexpr size_t split_queries = 64;
 struct AttendSplit {
-  AttendRows run;  // at most split_queries queries
-  size_t first;    // the first position: run.part.first, or where the split before ended
-  size_t blocks;   // from there on
+  AttendRows run;     // at most split_queries queries
+  size_t first;       // the first position: run.part.first, or where the split before ended
+  size_t blocks = 0;  // from there on
   // Of each block [blocks], of each query:
-  float* scores;   // [block_positions]: scores, and then weights
-  float* highest;  // the highest score
-  float* carries;  // by how much what came before shrinks
-  float* totals;   // Σ of the weights
-  float* values;   // [channels]: Σ of the values by their weights
-  // Of each query, over all blocks before this split, and with it when it is joined:
-  float *m, *total;
+  float* scores = nullptr;   // [block_positions]: scores, and then weights
+  float* values = nullptr;   // [channels]: Σ of the values by their weights
+  float* highest = nullptr;  // the highest score
+  float* carries = nullptr;  // by how much what came before shrinks
+  float* totals = nullptr;   // Σ of the weights
+  // Of each query, over all blocks before this split, and with it when it is joined; 0 before the first one:
+  float *m = nullptr, *total = nullptr;
 
   size_t queries() const { return run.rows * run.key_heads * run.heads; }
   // The position behind the last one that any query sees.
   size_t end() const { return run.part.last + run.rows - 1; }
+  // Of that, how many blocks there are from `first` on.
+  size_t blocks_left() const { return (end() - 1) / block_positions + 1 - first / block_positions; }
+
+  // Floats that splits of at most so many blocks take; and lays them there.
+  size_t floats(size_t most) const { return queries() * (most * (block_positions + run.channels + 3) + 2); }
+  void lay(float* scratch, size_t most) {
+    const auto take = [&](size_t count) { return std::exchange(scratch, scratch + queries() * count); };
+    scores = take(most * block_positions), values = take(most * run.channels);
+    highest = take(most), carries = take(most), totals = take(most);
+    m = take(1), total = take(1);
+    for (size_t i = 0; i < queries(); ++i) m[i] = total[i] = 0.0f;
+  }
 };
 
 // One level of one head of a matrix memory over consecutive tokens (memory.h). Pointers address the head's first

@@ -6,6 +6,8 @@
 #include <new>
 #include <sys/mman.h>
 
+#include "base/memory.h"
+
 namespace continuo {
 
 namespace {
@@ -14,7 +16,7 @@ namespace {
 constexpr size_t page = size_t{64} << 10, huge_page = size_t{2} << 20;
 // Address space of a region, or one block where that is more.
 constexpr size_t region_bytes = size_t{32} << 20;
-// Memory of free blocks that is not given back, so that a block that comes after one that went faults no pages.
+// Bytes of free blocks whose pages the process keeps, so that the next block of that size faults none in.
 constexpr size_t most_kept = size_t{8} << 20;
 
 size_t rounded(size_t bytes, size_t unit) {
@@ -31,10 +33,18 @@ std::byte* map_region(size_t bytes) {
   const size_t before = rounded(reinterpret_cast<uintptr_t>(all), huge_page) - reinterpret_cast<uintptr_t>(all);
   if (before > 0) ::munmap(begin, before);
   ::munmap(begin + before + bytes, huge_page - before);
-#ifdef MADV_HUGEPAGE
-  (void)::madvise(begin + before, bytes, MADV_HUGEPAGE);
-#endif
+  prefer_huge_pages(begin + before, bytes);
   return begin + before;
+}
+
+// Gives the pages back; they are zero when they are touched again. False where the system keeps what lies in them, as
+// it does with locked memory, and everywhere but on Linux.
+bool returned([[maybe_unused]] std::byte* data, [[maybe_unused]] size_t bytes) noexcept {
+#ifdef __linux__
+  return ::madvise(data, bytes, MADV_DONTNEED) == 0;
+#else
+  return false;
+#endif
 }
 
 }  // namespace
@@ -95,11 +105,8 @@ void Arena::give(std::byte* data, size_t bytes) noexcept {
     if (regions.empty()) sizes_.erase(size);
     return;
   }
-  const bool written = kept_ + size <= most_kept;
-  if (written)
-    kept_ += size;
-  else
-    (void)::madvise(data, size, MADV_DONTNEED);
+  const bool written = kept_ + size <= most_kept || !returned(data, size);
+  kept_ += written ? size : 0;
   region.free.push_back({data, written});
 }
 

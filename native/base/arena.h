@@ -6,8 +6,9 @@
 //   size 1.5 MB:  region ──▶ │ block │ block │ free │ block │ not touched yet … │
 //                 region ──▶ …
 //
-// A region has no memory before it is touched, so what is lost to huge pages is less than one for each region. It goes
-// when its last block does; of blocks that go before, all but a few give their memory back at once.
+// The system gives a region memory page by page, as its blocks are first written, so huge pages waste less than one
+// page a region. A region is unmapped when its last block is given back. A block that is given back before that returns
+// its pages at once, but for a few megabytes that the next blocks use again.
 #pragma once
 
 #include <cstddef>

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <sys/mman.h>
 
+#include "base/memory.h"
+
 namespace continuo::experts {
 
 namespace {
@@ -31,9 +33,7 @@ std::byte* Buffers::map(size_t bytes) {
   if (data == MAP_FAILED) return nullptr;
   mappings_.push_back({data, bytes + more});
   if (more == 0) return static_cast<std::byte*>(data);
-#ifdef MADV_HUGEPAGE
-  ::madvise(data, bytes + more, MADV_HUGEPAGE);
-#endif
+  prefer_huge_pages(data, bytes + more);
   return static_cast<std::byte*>(data) + (huge - reinterpret_cast<uintptr_t>(data) % huge) % huge;
 }
 

@@ -95,7 +95,7 @@ TEST("arena: what goes gives its memory back, also beside a block that stays") {
 }
 #endif
 
-TEST("arena: a block that no machine has room for throws bad_alloc, and leaves nothing behind") {
+TEST("arena: a block larger than the address space throws std::bad_alloc, and no address space stays reserved") {
   Arena arena;
   for (const size_t bytes : {SIZE_MAX, SIZE_MAX / 2, size_t{1} << 60}) {
     bool refused = false;

@@ -1,5 +1,3 @@
-#include <utility>
-
 #include "base/cast.h"
 #include "test/kernel_inputs.h"
 #include "test/reference.h"
@@ -180,20 +178,16 @@ TEST("attend_shares: every table gives the weights that attend sums with, and 0 
   }
 }
 
-// attend_rows by its blocks, some at a time, which are computed from the last one to the first, one or two at once.
+// What attend_rows computes, as a series of splits of one to four blocks. The steps take a split's blocks from the last
+// one to the first, one or two in a call.
 void split(Random& random, const Kernels* table, const AttendRows& run) {
-  AttendSplit split{run, run.part.first, 0, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr};
-  const size_t queries = split.queries(), most = 1 + random.below(4);
+  AttendSplit split{run, run.part.first};
+  const size_t most = 1 + random.below(4);
   // Nothing that lies in the scratch before may matter.
-  std::vector<float> scratch(queries * (most * (block_positions + 3 + run.channels)), NAN), kept(2 * queries);
-  float* free = scratch.data();
-  const auto take = [&](size_t count) { return std::exchange(free, free + most * queries * count); };
-  split.scores = take(block_positions), split.values = take(run.channels);
-  split.highest = take(1), split.carries = take(1), split.totals = take(1);
-  split.m = kept.data(), split.total = kept.data() + queries;
+  std::vector<float> scratch(split.floats(most), NAN);
+  split.lay(scratch.data(), most);
   while (split.first < split.end()) {
-    const size_t begin = split.first / block_positions;
-    split.blocks = std::min(most, (split.end() - 1) / block_positions + 1 - begin);
+    split.blocks = std::min(most, split.blocks_left());
     for (const auto step : {table->split_scores, table->split_values}) {
       for (size_t end = split.blocks; end > 0;) {
         const size_t block = end - std::min<size_t>(end, 1 + random.below(2));
@@ -202,7 +196,7 @@ void split(Random& random, const Kernels* table, const AttendRows& run) {
       }
     }
     for (size_t head = run.key_heads; head > 0; --head) table->split_join(split, head - 1, head);
-    split.first = (begin + split.blocks) * block_positions;
+    split.first = (split.first / block_positions + split.blocks) * block_positions;
   }
 }
 

@@ -51,13 +51,12 @@ std::byte* CpuDevice::allocate(size_t bytes) {
 }
 
 std::byte* CpuDevice::allocate_unwritten(size_t bytes) {
-  if (in_arena(bytes)) return arena_.take(bytes, false);
-  return allocate_aligned((bytes + line - 1) / line * line, line);
+  return in_arena(bytes) ? arena_.take(bytes, false) : allocate_host(bytes);
 }
 
 void CpuDevice::release(std::byte* data, size_t bytes) noexcept {
   if (in_arena(bytes)) return arena_.give(data, bytes);
-  free_aligned(data);
+  release_host(data);
 }
 
 std::byte* CpuDevice::allocate_host(size_t bytes) { return allocate_aligned((bytes + line - 1) / line * line, line); }

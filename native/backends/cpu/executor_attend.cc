@@ -1,6 +1,5 @@
 // Attention on the CPU: how queries are cut into jobs.
 #include <algorithm>
-#include <utility>
 
 #include "backends/cpu/executor.h"
 
@@ -11,8 +10,8 @@ namespace {
 // Queries that a task of attention takes at most, which all read a head's keys and values once; and tasks that there
 // are for each thread, if rows can be parted.
 constexpr size_t task_queries = 128, thread_tasks = 2;
-// Positions from which on threads share a history: three forks cost more than the order of memory gains for less. And
-// scores that are held at a time, so that a split stays in the caches.
+// Positions from which on threads share a history: behind a thousand, shares of heads and of blocks take the same time.
+// And scores that are held at a time, so that a split stays in the caches.
 constexpr size_t split_positions = 4096, split_scores = size_t{1} << 20;
 
 constexpr size_t parts_of(size_t all, size_t part) { return (all + part - 1) / part; }
@@ -100,21 +99,13 @@ void CpuExecutor::attend(Space& space, const Instruction& instruction, std::span
 }
 
 void CpuExecutor::attend_split(const AttendRows& run) {
-  AttendSplit split{run, run.part.first, 0, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr};
-  const size_t queries = split.queries();
-  const auto blocks_to = [&](size_t end) { return parts_of(end, block_positions) - split.first / block_positions; };
-  const size_t most = std::min(std::max<size_t>(split_scores / (queries * block_positions), 1), blocks_to(split.end()));
-  const size_t of_block = queries * (block_positions + run.channels + 3);
-  if (split_.size() < (most * of_block + 2 * queries) * sizeof(float))
-    split_ = Memory((most * of_block + 2 * queries) * sizeof(float));
-  float* free = split_.as<float>();
-  const auto take = [&](size_t count) { return std::exchange(free, free + count); };
-  split.scores = take(most * queries * block_positions);
-  split.values = take(most * queries * run.channels);
-  for (float** each : {&split.highest, &split.carries, &split.totals}) *each = take(most * queries);
-  for (float** each : {&split.m, &split.total}) std::fill_n(*each = take(queries), queries, 0.0f);
+  AttendSplit split{run, run.part.first};
+  const size_t most =
+      std::min(std::max<size_t>(split_scores / (split.queries() * block_positions), 1), split.blocks_left());
+  grow(split_, split.floats(most) * sizeof(float));
+  split.lay(split_.as<float>(), most);
   for (; split.first < split.end(); split.first = (split.first / block_positions + split.blocks) * block_positions) {
-    split.blocks = std::min(most, blocks_to(split.end()));
+    split.blocks = std::min(most, split.blocks_left());
     const size_t tasks = std::min(split.blocks, pool_.threads() * thread_tasks);
     const auto each = [&](auto* step) {
       pool_.parallel_for(

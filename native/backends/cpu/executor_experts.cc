@@ -9,14 +9,6 @@
 
 namespace continuo {
 
-namespace {
-
-void grow(Memory& memory, size_t bytes) {
-  if (memory.size() < bytes) memory = Memory(bytes);
-}
-
-}  // namespace
-
 void CpuExecutor::no_expert(Space& space, const Instruction& instruction, std::span<const size_t> places) {
   const size_t channels = width(space, instruction.in[0].id);
   for (const size_t place : places)

@@ -16,7 +16,7 @@ size_t CpuExecutor::reserve_routed(const Program& program, size_t rows) {
     bytes = std::max(bytes, places * (stack.inputs + stack.outputs) * sizeof(float));
     scratch = std::max(scratch, scratch_bytes(stack.matrix(), places));
   });
-  if (bytes > gathered_.size()) gathered_ = Memory(bytes);
+  grow(gathered_, bytes);
   return scratch;
 }
 

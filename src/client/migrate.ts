@@ -65,7 +65,8 @@ const begin = async (options: CopyOptions, bounds: readonly Bounds[]): Promise<v
   for (const [source, { begin: first }] of bounds.entries()) {
     const group = groupOf(options, source)
     for (let target = 0; target < plan.partitions; target += 1) {
-      // The claim ends a transaction that a killed copy left open. On Kafka no offset can be asked for before that: it is unstable.
+      // The claim first: it aborts the transaction that a killed copy left open. Until then Kafka answers a request for the committed
+      // offset with UNSTABLE_OFFSET_COMMIT.
       const writer = await to.claim(group, topic, target)
       try {
         if ((await to.committed(group, topic, target)) !== null) continue

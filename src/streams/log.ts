@@ -215,7 +215,10 @@ export interface EventLog {
   join(group: string, topic: string): Promise<Membership>
   /** Fences the former owner of the partition, resolves its open transaction, and returns the new writer. */
   claim(group: string, topic: string, partition: number): Promise<PartitionWriter>
-  /** The group's committed input offset; null if there is none. A cross-check, not the resume position. */
+  /**
+   * The group's committed input offset; null if there is none. A cross-check, not the resume position. Kafka does not answer while a
+   * transaction that carries such an offset is open; where its owner may be dead, `claim` first.
+   */
   committed(group: string, topic: string, partition: number): Promise<number | null>
   /** Deletes records below `before` (Kafka's DeleteRecords). */
   trim(topic: string, partition: number, before: number): Promise<void>

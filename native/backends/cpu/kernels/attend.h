@@ -177,7 +177,7 @@ struct Looking {
   AttendSums sums;
 };
 
-// Queries × keys whose products are summed in registers side by side.
+// A register tile of scores: so many queries times so many keys.
 #if defined(__AVX512F__)
 constexpr size_t dot_rows = 4, dot_keys = 4;
 #elif defined(__AVX2__) || defined(__aarch64__)

@@ -28,7 +28,8 @@ template <class S> struct Few {
     return fetch(of, heads, channels, least(tile(), count));
   }
 
-  // The scores of query i at a block's positions, into scores + i · block_terms; `after` is fetched behind the keys.
+  // Writes the scores of query i at a block's positions to scores + i · block_terms. `after` is prefetched when the
+  // block's own keys have been.
   CONTINUO_INLINE void score(const FewBlock& block, float* scores, const Fetch& after) const {
     const Vectors<S> keys = keys_of<S>(part, block.first);
     const size_t all = block.last - block.first;
@@ -42,8 +43,8 @@ template <class S> struct Few {
     }
   }
 
-  // Sums the values of a block's positions by their weights, and joins y with the sums where `joined`; `after` is
-  // fetched behind them.
+  // Sums the values of a block's positions by their weights, and adds the sums to y where `joined`. `after` is
+  // prefetched when the block's own values have been.
   CONTINUO_INLINE void sum(const FewBlock& block, const Weighed* weights, const Fetch& after, bool joined) const {
     const Vectors<S> values = values_of<S>(part, block.first);
     const size_t all = block.last - block.first;

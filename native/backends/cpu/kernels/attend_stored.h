@@ -1,5 +1,5 @@
-// Keys and values as they are stored: where those of a position lie, how their numbers are widened, and how those that
-// are read next are fetched ahead.
+// Keys and values as a table stores them: the address of a position's keys or values, widening of stored numbers to
+// f32, and software prefetch.
 #pragma once
 
 #include "backends/cpu/kernels/panels.h"
@@ -77,12 +77,13 @@ template <class T, class S> CONTINUO_INLINE T widened(const S* p) {
   }
 }
 
-// Rows of keys or values that are wanted next: with every position of a head that is read, a head's piece of a row is
-// fetched, in the order of memory. The hardware's own prefetching does not see that order where heads are read one by
-// one. positions() runs in the innermost loops, so it takes a few instructions a piece, and it is called for a few
-// positions at a time: a core has room for some two dozen lines that are on their way to its first cache, and waits
-// where there are more. On their way to the second there may be twice as many, so lines are fetched into that one.
+// Positions whose pieces are prefetched in one call of Fetch::positions().
 constexpr size_t fetched_positions = 4;
+// Software prefetch of the rows of keys or values that are read next: with every position of a head that is read, one
+// head's piece of a coming row is prefetched, in the order of memory. The hardware prefetchers do not see that order
+// where heads are read one by one. positions() runs in the innermost loops, so it takes a few instructions a piece.
+// Prefetches go to the second-level cache, a few positions at a time: a core has some two dozen fill buffers for its
+// first-level cache, and a burst that needs more of them stalls it.
 struct Fetch {
   const char *data = nullptr, *at = nullptr;  // the first slot, and the next piece
   size_t stride = 0;                          // from one row to the next, bytes

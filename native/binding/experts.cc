@@ -148,7 +148,7 @@ Value exchange(const CallbackInfo& info) {
 namespace {
 
 // Null: the model has no store.
-experts::ExpertCache* cache_of(const Value& engine) {
+experts::ExpertCache* expert_cache_of(const Value& engine) {
   const auto model = open_engine(engine)->engine().model();
   return model ? model->experts.get() : nullptr;
 }
@@ -157,7 +157,7 @@ experts::ExpertCache* cache_of(const Value& engine) {
 
 // expertStatistics(engine): its CacheStatistics; null without a store.
 Value expert_statistics(const CallbackInfo& info) {
-  const auto* cache = cache_of(info[0]);
+  const auto* cache = expert_cache_of(info[0]);
   if (!cache) return info.Env().Null();
   const auto found = cache->statistics();
   auto out = Napi::Object::New(info.Env());
@@ -198,19 +198,19 @@ Value expert_statistics(const CallbackInfo& info) {
 
 // warmExperts(engine): begins to read the most frequent ones.
 Value warm_experts(const CallbackInfo& info) {
-  if (auto* cache = cache_of(info[0])) cache->warm();
+  if (auto* cache = expert_cache_of(info[0])) cache->warm();
   return info.Env().Undefined();
 }
 
 // forgetExperts(engine): the next ones come from the disk.
 Value forget_experts(const CallbackInfo& info) {
-  if (auto* cache = cache_of(info[0])) cache->forget();
+  if (auto* cache = expert_cache_of(info[0])) cache->forget();
   return info.Env().Undefined();
 }
 
 // saveFrequencies(engine): writes them beside the store. Throws where that fails.
 Value save_frequencies(const CallbackInfo& info) {
-  if (auto* cache = cache_of(info[0])) {
+  if (auto* cache = expert_cache_of(info[0])) {
     if (auto saved = cache->save_frequencies(); !saved) throw error_value(info.Env(), saved.error());
   }
   return info.Env().Undefined();
@@ -219,7 +219,7 @@ Value save_frequencies(const CallbackInfo& info) {
 // expertNotes(engine): sentences for the log since the last call.
 Value expert_notes(const CallbackInfo& info) {
   auto out = Napi::Array::New(info.Env());
-  if (auto* cache = cache_of(info[0])) {
+  if (auto* cache = expert_cache_of(info[0])) {
     for (const auto& note : cache->take_notes()) out.Set(out.Length(), note);
   }
   return out;

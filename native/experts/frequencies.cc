@@ -23,8 +23,8 @@ double decay(uint64_t age) {
   return age < table.size() ? table[age] : std::pow(keep, static_cast<double>(age));
 }
 
-constexpr std::string_view magic = "CNTNFRQ1";
-constexpr uint32_t version = 1;
+constexpr std::string_view frequencies_magic = "CNTNFRQ1";
+constexpr uint32_t frequencies_version = 1;
 constexpr size_t head_bytes = 56, digest_at = 24, digest_bytes = 32;
 
 struct Head {
@@ -77,8 +77,8 @@ double Frequencies::worth_if_used(size_t layer, size_t expert) const {
 }
 
 std::vector<std::byte> Frequencies::encode(const std::string& digest) const {
-  Head head{{}, version, static_cast<uint32_t>(layers_.size()), experts_.size(), bytes_of(digest)};
-  std::memcpy(head.magic.data(), magic.data(), magic.size());
+  Head head{{}, frequencies_version, static_cast<uint32_t>(layers_.size()), experts_.size(), bytes_of(digest)};
+  std::memcpy(head.magic.data(), frequencies_magic.data(), frequencies_magic.size());
   std::vector<std::byte> out(head_bytes + experts_.size() * sizeof(float));
   std::memcpy(out.data(), &head, head_bytes);
   std::byte* to = out.data() + head_bytes;
@@ -98,7 +98,8 @@ Status Frequencies::decode(std::span<const std::byte> bytes, const std::string& 
   Head head{};
   if (bytes.size() < head_bytes) return invalid("has ", bytes.size(), " bytes");
   std::memcpy(&head, bytes.data(), head_bytes);
-  if (std::string_view(head.magic.data(), head.magic.size()) != magic || head.version != version)
+  if (std::string_view(head.magic.data(), head.magic.size()) != frequencies_magic ||
+      head.version != frequencies_version)
     return invalid("is no table of frequencies");
   if (head.digest != bytes_of(digest)) return invalid("is of another store");
   const size_t all = head_bytes + experts_.size() * sizeof(float);

@@ -12,8 +12,8 @@ namespace continuo::experts {
 
 namespace {
 
-constexpr std::string_view magic = "CNTNEXP1";
-constexpr uint32_t version = 1;
+constexpr std::string_view store_magic = "CNTNEXP1";
+constexpr uint32_t store_version = 1;
 constexpr uint32_t most_experts = 1u << 20;
 
 struct Header {
@@ -29,8 +29,8 @@ constexpr size_t checksum_at = offsetof(Header, checksum);
 
 Header header_of(const StoreIndex& index) {
   Header header{};
-  std::copy(magic.begin(), magic.end(), header.magic.begin());
-  header.version = version;
+  std::copy(store_magic.begin(), store_magic.end(), header.magic.begin());
+  header.version = store_version;
   header.index_bytes = static_cast<uint32_t>(index.index_bytes());
   header.layer = index.layer;
   header.experts = static_cast<uint32_t>(index.records.size());
@@ -118,8 +118,8 @@ Result<StoreIndex> read_index(int fd, const std::string& path) {
   Header header{};
   if (bytes < sizeof header) return refuse("has ", bytes, " bytes; a file of experts has a header of ", sizeof header);
   if (auto read = read_exactly(fd, path, 0, std::as_writable_bytes(std::span(&header, 1))); !read) return read.error();
-  if (std::string_view(header.magic.data(), header.magic.size()) != magic) return refuse("is no file of experts");
-  if (header.version != version) return refuse("is of version ", header.version, ", expected ", version);
+  if (std::string_view(header.magic.data(), header.magic.size()) != store_magic) return refuse("is no file of experts");
+  if (header.version != store_version) return refuse("is of version ", header.version, ", expected ", store_version);
   if (header.experts == 0 || header.experts > most_experts || header.deltas > 2 * uint64_t{header.experts})
     return refuse("has ", header.experts, " experts and ", header.deltas, " deltas");
   if (header.index_bytes > bytes) return refuse("has ", bytes, " bytes and an index of ", header.index_bytes);

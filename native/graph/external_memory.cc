@@ -16,9 +16,9 @@ using json::Value;
 constexpr uint64_t most_tokens = uint64_t{1} << 24;  // of a block, a window, a list
 constexpr size_t most_layers = 4096;
 
-class Reader {
+class MemoryReader {
  public:
-  Reader(const Value& root, const Graph& graph) : root_(root), graph_(graph) {}
+  MemoryReader(const Value& root, const Graph& graph) : root_(root), graph_(graph) {}
 
   Result<ExternalMemory> read() {
     static const Value empty;
@@ -280,7 +280,7 @@ class Reader {
 }  // namespace
 
 Result<ExternalMemory> read_external_memory(const Value& item, const Graph& graph) {
-  return Reader(item, graph).read();
+  return MemoryReader(item, graph).read();
 }
 
 size_t payload_bytes(const ExternalMemory& memory) {

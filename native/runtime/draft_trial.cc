@@ -16,7 +16,7 @@ constexpr double clearly_worse = 0.97;
 // By the model drafts gain so much that it need not be tried.
 constexpr double clear_gain = 1.25;
 // The weight of a window in its average.
-constexpr double newest = 0.5;
+constexpr double newest_window = 0.5;
 
 }  // namespace
 
@@ -33,7 +33,7 @@ void DraftTrial::stepped(const Step& step) {
   if ((drafting_ && sums.guessed == 0) || sums.seconds <= 0) return;
   double& own = drafting_ ? with_ : without_;
   const double speed = sums.tokens / sums.seconds;
-  own = own == 0 ? speed : own + newest * (speed - own);
+  own = own == 0 ? speed : own + newest_window * (speed - own);
   decide(sums.tokens * sums.plain > clear_gain * sums.sessions * sums.seconds);
 }
 

@@ -13,7 +13,7 @@ constexpr size_t most_bytes = size_t{256} << 20;
 constexpr size_t most_places = 48, most_alike = 64;
 // A step's weight in the regression after the next step, and that of a draft in its rate: of its session, and
 // of all.
-constexpr double fading = 0.97, newest = 0.08, newest_usual = 0.02;
+constexpr double fading = 0.97, newest_draft = 0.08, newest_usual = 0.02;
 // Steps between two tries of drafts that seem not worth it.
 constexpr uint32_t least_wait = 8, most_wait = 512, most_model_wait = 1024;
 // Guesses of the draft model in a try, and the weight of each in its rates.
@@ -49,9 +49,9 @@ void Past::index() {
     }
     before.resize(tokens_.size() + 1);
     for (size_t place = std::max(from + 1, n); place <= tokens_.size(); ++place) {
-      auto& newest_place = last[hash(std::span(tokens_).subspan(place - n, n)) % last.size()];
-      before[place] = newest_place;
-      newest_place = static_cast<int32_t>(place);
+      auto& newest = last[hash(std::span(tokens_).subspan(place - n, n)) % last.size()];
+      before[place] = newest;
+      newest = static_cast<int32_t>(place);
     }
   }
   indexed_ = tokens_.size();
@@ -199,8 +199,8 @@ void Drafts::look_back(Own& own, int32_t token) {
     if (ago > past.size()) break;
     const double right = own.guesses[i].token == (ago == 0 ? token : past[past.size() - ago]) ? 1 : 0;
     double& kept = rates.kept[ModelRates::class_of(own.guesses[i].p)];
-    kept += newest * (right - kept);
-    rates.all += (own.tried ? newest_tried : newest) * (right - rates.all);
+    kept += newest_draft * (right - kept);
+    rates.all += (own.tried ? newest_tried : newest_draft) * (right - rates.all);
     if (right == 0) break;
   }
   own.guesses.clear();
@@ -325,7 +325,7 @@ void Drafts::judged(const Context& context, size_t drafted, size_t kept) {
   auto& usual = usual_[*found->second.asked];
   for (size_t i = 0; i < std::min(drafted, kept + 1); ++i) {
     const double outcome = i < kept ? 1 : 0;
-    rate.kept += newest * (outcome - rate.kept);
+    rate.kept += newest_draft * (outcome - rate.kept);
     usual.kept += newest_usual * (outcome - usual.kept);
   }
   rate.wait = kept > 0 ? least_wait : std::min(rate.wait * 2, most_wait);

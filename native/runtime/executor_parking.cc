@@ -22,7 +22,7 @@ namespace continuo {
 namespace {
 
 // Weight of the last layer in Context::misses.
-constexpr float newest = 1.0f / 16;
+constexpr float newest_layer = 1.0f / 16;
 
 size_t rows_in(std::span<const Run> runs) { return runs.empty() ? 0 : runs.back().row + runs.back().rows; }
 
@@ -53,7 +53,7 @@ class Executor::Stop {
     demand();
     for (size_t i = 0; i < fresh; ++i) {
       float& misses = aboard_[i].context->misses;
-      misses += newest * ((lacks_[i] > 0 ? 1.0f : 0.0f) - misses);
+      misses += newest_layer * ((lacks_[i] > 0 ? 1.0f : 0.0f) - misses);
     }
     if (!wanted_.empty() && !should_part()) {
       // Those that wait here wait together.

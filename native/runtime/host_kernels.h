@@ -8,6 +8,9 @@
 
 namespace continuo {
 
+// Of `unit` over rows of a memory outside: their topics, their questions.
+constexpr float unit_eps = 1e-12f;
+
 struct HostKernels {
   const char* name;  // of the instruction set
 

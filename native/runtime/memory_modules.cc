@@ -9,7 +9,7 @@ namespace continuo {
 
 namespace {
 
-constexpr float norm_eps = 1e-5f, unit_eps = 1e-12f;
+constexpr float norm_eps = 1e-5f;
 // Multiplications of one task of the pool.
 constexpr size_t task_products = 1 << 15;
 

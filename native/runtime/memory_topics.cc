@@ -9,12 +9,6 @@
 
 namespace continuo {
 
-namespace {
-
-constexpr float unit_eps = 1e-12f;
-
-}  // namespace
-
 struct MemoryController::Node {
   bool is_virtual;
   size_t at;  // slot of a virtual node, or number of a block

@@ -11,7 +11,7 @@ namespace continuo {
 
 namespace {
 
-constexpr float unit_eps = 1e-6f;
+constexpr float tangent_eps = 1e-6f;
 using Row = std::vector<float>;
 
 // The tangent of x · i ⊙ g, i = 1/√(Σ x² / n + ε); of `unit` n is 1 and there is no g.
@@ -173,8 +173,8 @@ class Tangents::Pass {
     Rows out;
     const auto& g = tangents_.constant("pdr.out_norm.weight", place);
     for (size_t kappa = 0; kappa < directions_.size(); ++kappa) {
-      k[kappa] = norm_tangent(value(at_ + "pdr.k", t_), k[kappa], nullptr, unit_eps, 1);
-      q[kappa] = norm_tangent(value(at_ + "pdr.q", t_), q[kappa], nullptr, unit_eps, 1);
+      k[kappa] = norm_tangent(value(at_ + "pdr.k", t_), k[kappa], nullptr, tangent_eps, 1);
+      q[kappa] = norm_tangent(value(at_ + "pdr.q", t_), q[kappa], nullptr, tangent_eps, 1);
       Row d_gamma(E), d_u(E), d_o(E, 0.0f);
       for (size_t a = 0; a < E; ++a) {
         d_gamma[a] = (form_.gamma_max - form_.gamma_min) * sigma[a] * (1.0f - sigma[a]) * p[kappa][a];

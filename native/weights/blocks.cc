@@ -15,7 +15,7 @@ int signed_at(const std::byte* bytes, size_t i) { return static_cast<int8_t>(byt
 int nibble(int byte, bool high) { return high ? byte >> 4 : byte & 15; }
 float product(float scale, int code) { return scale * static_cast<float>(code); }
 
-float half_at(const std::byte* bytes) {
+float half_of(const std::byte* bytes) {
   uint16_t bits;
   std::memcpy(&bits, bytes, 2);
   return widen_f16(bits);
@@ -30,7 +30,7 @@ template <size_t Values, void (*Codes)(const std::byte*, int8_t*), size_t ScaleA
 void widen_codes(const std::byte* block, float* out) {
   int8_t codes[Values];
   Codes(block, codes);
-  const float d = half_at(block + ScaleAt);
+  const float d = half_of(block + ScaleAt);
   for (size_t i = 0; i < Values; ++i) out[i] = product(d, codes[i]);
 }
 
@@ -39,7 +39,7 @@ void codes_q4_0(const std::byte* block, int8_t* out) {
 }
 
 void widen_q4_1(const std::byte* block, float* out) {
-  const float d = half_at(block), m = half_at(block + 2);
+  const float d = half_of(block), m = half_of(block + 2);
   for (size_t i = 0; i < 32; ++i) out[i] = product(d, split_nibble(block + 4, i)) + m;
 }
 
@@ -49,7 +49,7 @@ void codes_q5_0(const std::byte* block, int8_t* out) {
 }
 
 void widen_q5_1(const std::byte* block, float* out) {
-  const float d = half_at(block), m = half_at(block + 2);
+  const float d = half_of(block), m = half_of(block + 2);
   for (size_t i = 0; i < 32; ++i) out[i] = product(d, split_nibble(block + 8, i) + fifth_bit(block + 4, i)) + m;
 }
 
@@ -72,7 +72,7 @@ void codes_q5_k(const std::byte* block, int8_t* out) {
 template <void (*Codes)(const std::byte*, int8_t*)> void widen_k(const std::byte* block, float* out) {
   int8_t codes[256];
   Codes(block, codes);
-  const float d = half_at(block), dmin = half_at(block + 2);
+  const float d = half_of(block), dmin = half_of(block + 2);
   for (size_t j = 0; j < 8; ++j) {
     const auto [sc, mn] = scale_min(block + 4, j);
     const float scale = product(d, sc), minimum = product(dmin, mn);
@@ -91,7 +91,7 @@ void codes_q6_k(const std::byte* block, int8_t* out) {
 void widen_q6_k(const std::byte* block, float* out) {
   int8_t codes[256];
   codes_q6_k(block, codes);
-  const float d = half_at(block + 208);
+  const float d = half_of(block + 208);
   for (size_t i = 0; i < 256; ++i) out[i] = product(product(d, signed_at(block, 192 + i / 16)), codes[i]);
 }
 

@@ -10,7 +10,7 @@ namespace continuo {
 
 namespace {
 
-constexpr const char* advice = " The file is damaged or not GGUF: fetch it again.";
+constexpr const char* gguf_advice = " The file is damaged or not GGUF: fetch it again.";
 constexpr uint32_t default_alignment = 32, max_alignment = 1 << 20;
 constexpr uint64_t max_key = 65535;
 constexpr uint32_t kinds = 13;
@@ -46,7 +46,7 @@ class Reader {
   }
 
  private:
-  template <class... Parts> Error bad(const Parts&... parts) const { return invalid(file_, " ", parts..., advice); }
+  template <class... Parts> Error bad(const Parts&... parts) const { return invalid(file_, " ", parts..., gguf_advice); }
 
   Error refuse(uint32_t version) const {
     if (version == 1) {

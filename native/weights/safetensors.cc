@@ -13,7 +13,7 @@ namespace {
 // Room for about 200,000 tensors, which take some 120 bytes of header each. A parsed header takes some dozens of times
 // its size in memory, so the limit bounds that as well.
 constexpr uint64_t max_header = 25'000'000;
-constexpr const char* advice = " The file is damaged or not safetensors: fetch it again.";
+constexpr const char* safetensors_advice = " The file is damaged or not safetensors: fetch it again.";
 
 struct KnownDtype {
   std::string_view name;
@@ -39,7 +39,7 @@ bool multiply(uint64_t a, uint64_t b, uint64_t& out) { return !__builtin_mul_ove
 
 Result<Tensor> read_entry(std::string_view file, const std::string& name, const json::Value& entry, uint64_t data_start,
                           std::span<const std::byte> data) {
-  const auto bad = [&](const auto&... parts) { return invalid(file, ": tensor \"", name, "\" ", parts..., advice); };
+  const auto bad = [&](const auto&... parts) { return invalid(file, ": tensor \"", name, "\" ", parts..., safetensors_advice); };
   if (!entry.is_object())
     return bad("is described by ", json::name_of(entry.kind),
                ", expected an object with dtype, shape and data_offsets.");
@@ -81,25 +81,25 @@ Result<Tensor> read_entry(std::string_view file, const std::string& name, const 
 }  // namespace
 
 Result<std::vector<Tensor>> read_safetensors(std::span<const std::byte> bytes, std::string_view file) {
-  if (bytes.size() < 8) return invalid(file, " has ", bytes.size(), " bytes, expected at least 8.", advice);
+  if (bytes.size() < 8) return invalid(file, " has ", bytes.size(), " bytes, expected at least 8.", safetensors_advice);
   uint64_t length = 0;
   for (int i = 7; i >= 0; --i) length = length << 8 | std::to_integer<uint64_t>(bytes[static_cast<size_t>(i)]);
   if (length > max_header || length > bytes.size() - 8) {
     return invalid(file, " announces a header of ", length, " bytes but ", bytes.size() - 8, " follow (limit ",
-                   max_header, ").", advice);
+                   max_header, ").", safetensors_advice);
   }
   const auto data = bytes.subspan(8 + length);
   auto header = json::parse({reinterpret_cast<const char*>(bytes.data()) + 8, length});
-  if (!header) return invalid(file, " has a broken header: ", header.error().message, advice);
+  if (!header) return invalid(file, " has a broken header: ", header.error().message, safetensors_advice);
   if (!header->is_object())
-    return invalid(file, " has ", json::name_of(header->kind), " for a header, expected an object.", advice);
+    return invalid(file, " has ", json::name_of(header->kind), " for a header, expected an object.", safetensors_advice);
 
   std::vector<Tensor> tensors;
   for (const auto& [name, entry] : header->members) {
     if (name == "__metadata__") continue;
     if (name.empty() || name.size() > max_tensor_name)
       return invalid(file, " has a tensor name of ", name.size(), " bytes, expected 1 to ", max_tensor_name, ".",
-                     advice);
+                     safetensors_advice);
     auto tensor = read_entry(file, name, entry, 8 + length, data);
     if (!tensor) return tensor.error();
     tensors.push_back(std::move(*tensor));
@@ -112,12 +112,12 @@ Result<std::vector<Tensor>> read_safetensors(std::span<const std::byte> bytes, s
   for (const auto& tensor : tensors) {
     if (tensor.offset != expected) {
       return invalid(file, ": the data of tensor \"", tensor.name, "\" begins at byte ", tensor.offset, ", expected ",
-                     expected, ": tensors overlap or leave a gap.", advice);
+                     expected, ": tensors overlap or leave a gap.", safetensors_advice);
     }
     expected += tensor.data.size();
   }
   if (expected != bytes.size())
-    return invalid(file, " is ", bytes.size(), " bytes long, expected ", expected, " by its header.", advice);
+    return invalid(file, " is ", bytes.size(), " bytes long, expected ", expected, " by its header.", safetensors_advice);
   return tensors;
 }
 

@@ -12,7 +12,7 @@ namespace continuo {
 
 namespace {
 
-constexpr const char* advice = " The file is damaged or no file of torch.save: fetch it again.";
+constexpr const char* torch_zip_advice = " The file is damaged or no file of torch.save: fetch it again.";
 constexpr uint32_t local_sign = 0x04034B50, central_sign = 0x02014B50, end_sign = 0x06054B50, end64_sign = 0x06064B50,
                    locator_sign = 0x07064B50;
 constexpr size_t local_bytes = 30, central_bytes = 46, end_bytes = 22, end64_bytes = 56, locator_bytes = 20;
@@ -87,7 +87,7 @@ class Archive {
     uint16_t method, flags;
   };
 
-  template <class... Parts> Error bad(const Parts&... parts) const { return invalid(file_, " ", parts..., advice); }
+  template <class... Parts> Error bad(const Parts&... parts) const { return invalid(file_, " ", parts..., torch_zip_advice); }
 
   Result<Directory> find_directory() const {
     constexpr size_t max_comment = 0xFFFF;
@@ -154,7 +154,7 @@ class Archive {
 }  // namespace
 
 Result<std::vector<Tensor>> read_torch_zip(std::span<const std::byte> bytes, std::string_view file) {
-  const auto bad = [&](const auto&... parts) { return invalid(file, " ", parts..., advice); };
+  const auto bad = [&](const auto&... parts) { return invalid(file, " ", parts..., torch_zip_advice); };
   Archive archive(bytes, file);
   if (auto good = archive.open(); !good) return good.error();
   const std::string name = archive.name();

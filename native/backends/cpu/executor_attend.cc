@@ -107,9 +107,9 @@ void CpuExecutor::attend_split(const AttendRows& run) {
   for (; split.first < split.end(); split.first = (split.first / block_positions + split.blocks) * block_positions) {
     split.blocks = std::min(most, split.blocks_left());
     const size_t tasks = std::min(split.blocks, pool_.threads() * thread_tasks);
-    const auto each = [&](auto* step) {
+    const auto each = [&](auto* part) {
       pool_.parallel_for(
-          tasks, [&](size_t task) { step(split, split.blocks * task / tasks, split.blocks * (task + 1) / tasks); });
+          tasks, [&](size_t task) { part(split, split.blocks * task / tasks, split.blocks * (task + 1) / tasks); });
     };
     each(kernels_.split_scores);
     each(kernels_.split_values);

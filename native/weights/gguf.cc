@@ -46,7 +46,9 @@ class Reader {
   }
 
  private:
-  template <class... Parts> Error bad(const Parts&... parts) const { return invalid(file_, " ", parts..., gguf_advice); }
+  template <class... Parts> Error bad(const Parts&... parts) const {
+    return invalid(file_, " ", parts..., gguf_advice);
+  }
 
   Error refuse(uint32_t version) const {
     if (version == 1) {

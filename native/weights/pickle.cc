@@ -15,7 +15,8 @@ namespace continuo {
 
 namespace {
 
-constexpr const char* pickle_advice = " The file is damaged or holds more than tensors: save the model's state_dict again.";
+constexpr const char* pickle_advice =
+    " The file is damaged or holds more than tensors: save the model's state_dict again.";
 
 enum class Is : uint8_t {
   none,
@@ -113,7 +114,9 @@ class Machine {
   }
 
  private:
-  template <class... Parts> Error bad(const Parts&... parts) const { return invalid(file_, " ", parts..., pickle_advice); }
+  template <class... Parts> Error bad(const Parts&... parts) const {
+    return invalid(file_, " ", parts..., pickle_advice);
+  }
   Error cut() const { return bad("has a data.pkl that ends inside an instruction."); }
   Error misplaced(const char* what) const {
     return bad("has a data.pkl that uses ", what, " where it does not belong, at byte ", at_, ".");

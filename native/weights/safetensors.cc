@@ -39,7 +39,9 @@ bool multiply(uint64_t a, uint64_t b, uint64_t& out) { return !__builtin_mul_ove
 
 Result<Tensor> read_entry(std::string_view file, const std::string& name, const json::Value& entry, uint64_t data_start,
                           std::span<const std::byte> data) {
-  const auto bad = [&](const auto&... parts) { return invalid(file, ": tensor \"", name, "\" ", parts..., safetensors_advice); };
+  const auto bad = [&](const auto&... parts) {
+    return invalid(file, ": tensor \"", name, "\" ", parts..., safetensors_advice);
+  };
   if (!entry.is_object())
     return bad("is described by ", json::name_of(entry.kind),
                ", expected an object with dtype, shape and data_offsets.");
@@ -92,7 +94,8 @@ Result<std::vector<Tensor>> read_safetensors(std::span<const std::byte> bytes, s
   auto header = json::parse({reinterpret_cast<const char*>(bytes.data()) + 8, length});
   if (!header) return invalid(file, " has a broken header: ", header.error().message, safetensors_advice);
   if (!header->is_object())
-    return invalid(file, " has ", json::name_of(header->kind), " for a header, expected an object.", safetensors_advice);
+    return invalid(file, " has ", json::name_of(header->kind), " for a header, expected an object.",
+                   safetensors_advice);
 
   std::vector<Tensor> tensors;
   for (const auto& [name, entry] : header->members) {
@@ -117,7 +120,8 @@ Result<std::vector<Tensor>> read_safetensors(std::span<const std::byte> bytes, s
     expected += tensor.data.size();
   }
   if (expected != bytes.size())
-    return invalid(file, " is ", bytes.size(), " bytes long, expected ", expected, " by its header.", safetensors_advice);
+    return invalid(file, " is ", bytes.size(), " bytes long, expected ", expected, " by its header.",
+                   safetensors_advice);
   return tensors;
 }
 

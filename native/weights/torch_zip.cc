@@ -87,7 +87,9 @@ class Archive {
     uint16_t method, flags;
   };
 
-  template <class... Parts> Error bad(const Parts&... parts) const { return invalid(file_, " ", parts..., torch_zip_advice); }
+  template <class... Parts> Error bad(const Parts&... parts) const {
+    return invalid(file_, " ", parts..., torch_zip_advice);
+  }
 
   Result<Directory> find_directory() const {
     constexpr size_t max_comment = 0xFFFF;

@@ -4,7 +4,7 @@ import { createRequire } from 'node:module'
 import { availableParallelism } from 'node:os'
 import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import { dropForeignBuild } from './build-native.mjs'
+import { buildDefinitions, buildEnvironment, dropForeignBuild } from './build-native.mjs'
 
 export const root = dirname(dirname(fileURLToPath(import.meta.url)))
 export const source = join(root, 'native')
@@ -27,8 +27,14 @@ export const buildAddon = (folder, definitions, what) => {
   const target = ['build', '--directory', source, '--out', build, '--config', 'Release']
   const built = spawnSync(
     node,
-    [cmakeJs, ...target, ...definitions.map((one) => `--CD${one}`), '--parallel', String(availableParallelism())],
-    { cwd: root, encoding: 'utf8', maxBuffer: 1 << 28 },
+    [
+      cmakeJs,
+      ...target,
+      ...[...buildDefinitions(), ...definitions].map((one) => `--CD${one}`),
+      '--parallel',
+      String(availableParallelism()),
+    ],
+    { cwd: root, encoding: 'utf8', maxBuffer: 1 << 28, env: buildEnvironment() },
   )
   if (built.status !== 0) fail(`${built.stdout ?? ''}${built.stderr ?? ''}\nBuilding ${what} failed.`)
   return join(build, 'Release', 'continuo.node')

@@ -79,6 +79,26 @@ export const missingTools = () => {
   return missing
 }
 
+/**
+ * Definitions of CMake for a build of the whole engine: units of ten sources (native/CMakeLists.txt), and a compiler cache where ccache is installed.
+ * `units`: false where single sources are compiled.
+ */
+export const buildDefinitions = ({ units = true } = {}) => [
+  `CMAKE_UNITY_BUILD=${units ? 'ON' : 'OFF'}`,
+  ...['CXX', 'CUDA'].map((language) => `CMAKE_${language}_COMPILER_LAUNCHER=${runs('ccache') ? 'ccache' : ''}`),
+]
+
+/**
+ * The environment of a build. ccache finds an object again in another clone: paths below `root` count relative to it, and the folder in which the
+ * compiler runs does not count. Its cache is the user's own, outside of the clone.
+ */
+export const buildEnvironment = (env = process.env) => ({
+  CCACHE_BASEDIR: root,
+  CCACHE_NOHASHDIR: '1',
+  CCACHE_MAXSIZE: '5G',
+  ...env,
+})
+
 /** a, b and c */
 export const listed = (names) => new Intl.ListFormat('en-GB').format(names)
 
@@ -183,6 +203,15 @@ const drop = (folder) => {
   mkdirSync(folder, { recursive: true })
 }
 
+/** Whether somebody works on the sources in native/: then each is compiled alone, so that a change compiles what it touches. */
+const editing = () => {
+  const { status, stdout } = spawnSync('git', ['status', '--porcelain', '--', 'native'], {
+    cwd: root,
+    encoding: 'utf8',
+  })
+  return status === 0 && stdout !== ''
+}
+
 /** Removes a build folder that was configured for another CUDA. */
 const dropOtherCuda = (name) => {
   const before = existsSync(configured) ? readFileSync(configured, 'utf8') : undefined
@@ -209,6 +238,10 @@ export const buildNative = () => {
     const out = openSync(log, 'w')
     // native/package.json declares Node-API, so cmake-js takes the headers from node-api-headers and downloads nothing.
     const cmakeJs = join(dirname(require.resolve('cmake-js/package.json')), 'bin', 'cmake-js')
+    const definitions = buildDefinitions({ units: !editing() })
+    // A folder that is configured gets no definitions from cmake-js.
+    if (existsSync(join(build, 'CMakeCache.txt')))
+      spawnSync('cmake', [...definitions.map((one) => `-D${one}`), build], { stdio: ['ignore', out, out] })
     const told = tellProgress('compiling the native engine', log)
     const { status } = spawnSync(
       process.execPath,
@@ -221,14 +254,14 @@ export const buildNative = () => {
         build,
         '--config',
         'Release',
-        `--CDCONTINUO_CUDA=${cuda.mode}`,
+        ...[`CONTINUO_CUDA=${cuda.mode}`, ...definitions].map((one) => `--CD${one}`),
         '--parallel',
         String(availableParallelism()),
       ],
       {
         cwd: root,
         stdio: ['ignore', out, out],
-        env: cuda.nvcc === null ? process.env : { ...process.env, CUDACXX: cuda.nvcc.program },
+        env: buildEnvironment(cuda.nvcc === null ? process.env : { ...process.env, CUDACXX: cuda.nvcc.program }),
       },
     )
     told()

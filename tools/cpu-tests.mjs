@@ -6,6 +6,9 @@ import { buildNative } from './build-native.mjs'
 import { build, configureTests, runTests } from './native-tests.mjs'
 
 buildNative()
-const folder = configureTests('build-cpu-tests', [`ENGINE=${join(source, 'build')}`], join(root, 'tools', 'cpu-tests'))
+const folder = configureTests('build-cpu-tests', [`ENGINE=${join(source, 'build')}`], {
+  home: join(root, 'tools', 'cpu-tests'),
+  units: false,
+})
 build(folder)
 process.exitCode = await runTests(join(folder, 'continuo_cpu_tests'), { word: process.argv[2] })

@@ -5,6 +5,9 @@ import { buildNative } from './build-native.mjs'
 import { build, configureTests } from './native-tests.mjs'
 
 buildNative()
-const folder = configureTests('build-exactness', [`ENGINE=${join(source, 'build')}`], join(root, 'tools', 'exactness'))
+const folder = configureTests('build-exactness', [`ENGINE=${join(source, 'build')}`], {
+  home: join(root, 'tools', 'exactness'),
+  units: false,
+})
 build(folder)
 console.log(join(folder, 'continuo_exactness'))

@@ -5,16 +5,28 @@ import { rmSync } from 'node:fs'
 import { availableParallelism } from 'node:os'
 import { join } from 'node:path'
 import { fail, root, source } from './addon.mjs'
-import { cached, dropForeignBuild, listed, missingTools, runs } from './build-native.mjs'
+import {
+  buildDefinitions,
+  buildEnvironment,
+  cached,
+  dropForeignBuild,
+  listed,
+  missingTools,
+  runs,
+} from './build-native.mjs'
 
 /** Runs a command without output. On failure prints its output and ends the process. */
 const step = (command, args) => {
-  const { status, stdout, stderr, error } = spawnSync(command, args, { encoding: 'utf8', maxBuffer: 1 << 28 })
+  const { status, stdout, stderr, error } = spawnSync(command, args, {
+    encoding: 'utf8',
+    maxBuffer: 1 << 28,
+    env: buildEnvironment(),
+  })
   if (status !== 0) fail(`${stdout ?? ''}${stderr ?? ''}${error?.message ?? ''}`)
 }
 
-/** `definitions` of CMake, NAME=value; `home`: the folder of CMakeLists.txt. Returns the build folder; ends the process on failure. */
-export const configureTests = (folder, definitions, home = source) => {
+/** `definitions` of CMake, NAME=value; `home`: the folder of CMakeLists.txt; `units`: as for `buildDefinitions`. Returns the build folder; ends the process on failure. */
+export const configureTests = (folder, definitions, { home = source, units = true } = {}) => {
   const build = join(source, folder)
   const missing = missingTools()
   if (missing.length > 0)
@@ -26,7 +38,9 @@ export const configureTests = (folder, definitions, home = source) => {
   const generator = runs('make') ? [] : ['-G', 'Ninja']
   if (generator.length > 0 && cached(build, 'CMAKE_GENERATOR') !== 'Ninja')
     rmSync(build, { recursive: true, force: true })
-  const defined = ['CMAKE_BUILD_TYPE=Release', 'CONTINUO_TESTS=ON', ...definitions].map((one) => `-D${one}`)
+  const defined = ['CMAKE_BUILD_TYPE=Release', 'CONTINUO_TESTS=ON', ...buildDefinitions({ units }), ...definitions].map(
+    (one) => `-D${one}`,
+  )
   step('cmake', [...generator, '-S', home, '-B', build, ...defined])
   return build
 }

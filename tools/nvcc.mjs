@@ -10,7 +10,10 @@ import { build, configureTests } from './native-tests.mjs'
 const nvcc = findNvcc()
 if (nvcc === null) fail(`Compiling the CUDA kernels needs ${NVCC_HINT}; there is none. Install it.`)
 process.env.CUDACXX = nvcc.program
-const folder = configureTests('build-nvcc', ['CONTINUO_CUDA=on', 'CMAKE_COMPILE_WARNING_AS_ERROR=ON'])
+const folder = configureTests('build-nvcc', ['CONTINUO_CUDA=on', 'CMAKE_COMPILE_WARNING_AS_ERROR=ON'], {
+  // Single sources are named below.
+  units: false,
+})
 build(folder, ['continuo_cuda'])
 // Only sources that call CUDA, also those of the tests and the bench: every other build compiles the rest in the same way.
 const there = (dir, wanted) =>

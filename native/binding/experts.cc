@@ -68,7 +68,7 @@ Value report_later(Napi::Env env, std::function<Result<experts::LayerReport>()> 
     report->found = std::move(*found);
     return Done{};
   };
-  job.value = [report](Napi::Env env) { return value_of(env, report->found); };
+  job.value = [report](Napi::Env settled) { return value_of(settled, report->found); };
   return promise_of(env, std::move(job));
 }
 

@@ -117,7 +117,7 @@ LayerReport report_of(const StoreIndex& index) {
 
 // All records of a layer, one behind the other, without padding.
 struct Records {
-  Records(size_t count, size_t each) : bytes(count * each), each(each) {}
+  Records(size_t count, size_t bytes_each) : bytes(count * bytes_each), each(bytes_each) {}
   std::span<std::byte> operator[](size_t expert) { return std::span(bytes).subspan(expert * each, each); }
   std::vector<std::byte> bytes;
   size_t each;

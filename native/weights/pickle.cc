@@ -271,7 +271,7 @@ class Machine {
 
   // Two lines: module and name.
   Status push_global() {
-    const auto line = [&]() -> std::optional<std::string_view> {
+    const auto next_line = [&]() -> std::optional<std::string_view> {
       const auto* from = reinterpret_cast<const char*>(bytes_.data()) + at_;
       const size_t most = std::min<size_t>(bytes_.size() - at_, 256);
       const auto* end = static_cast<const char*>(std::memchr(from, '\n', most));
@@ -279,8 +279,8 @@ class Machine {
       at_ += static_cast<size_t>(end - from) + 1;
       return std::string_view(from, static_cast<size_t>(end - from));
     };
-    const auto module = line();
-    const auto name = module ? line() : std::nullopt;
+    const auto module = next_line();
+    const auto name = module ? next_line() : std::nullopt;
     if (!name) return bad("has a data.pkl with a GLOBAL that names nothing.");
     const std::string full = std::string(*module) + " " + std::string(*name);
     if (full == "torch._utils _rebuild_tensor_v2") return push({Is::rebuild_tensor, 0, 0, {}});

@@ -13,7 +13,7 @@ namespace continuo {
 
 namespace {
 
-constexpr size_t line = 64;
+constexpr size_t cache_line = 64;
 
 // Under a sanitizer a block must end where its allocation ends, so that an access beyond its end is reported.
 bool in_arena([[maybe_unused]] size_t bytes) {
@@ -59,7 +59,9 @@ void CpuDevice::release(std::byte* data, size_t bytes) noexcept {
   release_host(data);
 }
 
-std::byte* CpuDevice::allocate_host(size_t bytes) { return allocate_aligned((bytes + line - 1) / line * line, line); }
+std::byte* CpuDevice::allocate_host(size_t bytes) {
+  return allocate_aligned((bytes + cache_line - 1) / cache_line * cache_line, cache_line);
+}
 
 void CpuDevice::release_host(std::byte* data) noexcept { free_aligned(data); }
 

@@ -15,9 +15,17 @@ std::vector<const Kernels*> runnable_kernels() {
   const bool v4 = v3 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                   __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
                   __builtin_cpu_supports("avx512vl");
-  if (v4 && __builtin_cpu_supports("avx512vnni")) tables.push_back(&avx512vnni_kernels);
+  [[maybe_unused]] const bool v4_vnni = v4 && __builtin_cpu_supports("avx512vnni");
+  // CMakeLists.txt defines one for each set that was compiled.
+#ifdef CONTINUO_HAS_avx512vnni
+  if (v4_vnni) tables.push_back(&avx512vnni_kernels);
+#endif
+#ifdef CONTINUO_HAS_avx512
   if (v4) tables.push_back(&avx512_kernels);
+#endif
+#ifdef CONTINUO_HAS_avx2
   if (v3) tables.push_back(&avx2_kernels);
+#endif
 #endif
   tables.push_back(&generic_kernels);
   return tables;

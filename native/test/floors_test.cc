@@ -33,7 +33,8 @@ std::vector<std::string> breaches(const std::string& file, std::istream& source,
   return out;
 }
 
-const fs::path native = fs::path(__FILE__).parent_path().parent_path();
+// From CMake: what __FILE__ says depends on how the compiler was called.
+const fs::path native = CONTINUO_NATIVE;
 
 }  // namespace
 

@@ -15,13 +15,11 @@ namespace continuo::cuda {
 namespace {
 
 constexpr size_t absent = static_cast<size_t>(-1);
-constexpr size_t line = 64;
-constexpr size_t lines(size_t bytes) { return (bytes + line - 1) / line * line; }
+constexpr size_t cache_line = 64;
+constexpr size_t lines(size_t bytes) { return (bytes + cache_line - 1) / cache_line * cache_line; }
 
 // Grows by doubling up to the size of a usual part, so that lists that become a little longer take no memory.
 size_t room_for(size_t bytes) { return std::max(bytes, std::min(std::bit_ceil(bytes), ListStaging::most_part)); }
-
-uint32_t narrow(size_t n) { return static_cast<uint32_t>(n); }
 
 }  // namespace
 
@@ -69,9 +67,10 @@ void ListStaging::send(const ListRows& of, const Part& part, ThreadPool& pool) {
   device_.transfer_later([&](cudaStream_t stream) {
     check(cudaMemcpyAsync(buffer_, half.data, part.bytes, cudaMemcpyHostToDevice, stream), "copy to the device");
     check(cudaEventRecord(half.read, stream), "record an event");
-    cuda::lay({reinterpret_cast<const ListRow*>(buffer_ + part.rows_at), narrow(part.last - part.first),
-               narrow(of.layers), narrow(of.heads), narrow(of.channels), narrow(of.increments.size()),
-               reinterpret_cast<const uint32_t*>(buffer_), narrow(part.first)},
+    cuda::lay({reinterpret_cast<const ListRow*>(buffer_ + part.rows_at), static_cast<uint32_t>(part.last - part.first),
+               static_cast<uint32_t>(of.layers), static_cast<uint32_t>(of.heads), static_cast<uint32_t>(of.channels),
+               static_cast<uint32_t>(of.increments.size()), reinterpret_cast<const uint32_t*>(buffer_),
+               static_cast<uint32_t>(part.first)},
               stream);
     check(cudaGetLastError(), "lay a list");
   });

@@ -4,7 +4,8 @@ import { createRequire } from 'node:module'
 import { availableParallelism } from 'node:os'
 import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import { buildDefinitions, buildEnvironment, dropForeignBuild } from './build-native.mjs'
+import { dropForeignBuild } from './build-native.mjs'
+import { buildDefinitions, buildEnvironment } from './build-tools.mjs'
 
 export const root = dirname(dirname(fileURLToPath(import.meta.url)))
 export const source = join(root, 'native')

@@ -4,7 +4,8 @@ import { spawnSync } from 'node:child_process'
 import { availableParallelism } from 'node:os'
 import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import { dropForeignBuild, listed, missingTools, runs } from './build-native.mjs'
+import { dropForeignBuild } from './build-native.mjs'
+import { buildEnvironment, listed, missingTools, runs } from './build-tools.mjs'
 
 const source = join(dirname(dirname(fileURLToPath(import.meta.url))), 'native')
 const compiler = 'aarch64-linux-gnu-g++'
@@ -22,7 +23,11 @@ if (missing.length > 0) {
 
 /** Runs quietly and returns what the command printed; on failure prints it and ends. */
 const step = (command, args) => {
-  const { status, stdout, stderr, error } = spawnSync(command, args, { encoding: 'utf8', maxBuffer: 1 << 28 })
+  const { status, stdout, stderr, error } = spawnSync(command, args, {
+    encoding: 'utf8',
+    maxBuffer: 1 << 28,
+    env: buildEnvironment(),
+  })
   if (status === 0) return stdout
   console.error(`${stdout ?? ''}${stderr ?? ''}${error?.message ?? ''}`)
   process.exit(status ?? 1)
@@ -32,8 +37,7 @@ const step = (command, args) => {
 const build = (name, options) => {
   const folder = join(source, `build-${name}`)
   dropForeignBuild(folder, source)
-  // Without a generator CMake chooses make, even where only ninja is installed.
-  const generator = runs('make') ? 'Unix Makefiles' : 'Ninja'
+  const generator = runs('ninja') ? 'Ninja' : 'Unix Makefiles'
   step('cmake', [
     '-G',
     generator,

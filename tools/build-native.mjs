@@ -23,6 +23,17 @@ import { availableParallelism } from 'node:os'
 import { dirname, join, relative } from 'node:path'
 import { fileURLToPath, pathToFileURL } from 'node:url'
 import { tellProgress } from './build-progress.mjs'
+import {
+  buildDefinitions,
+  buildEnvironment,
+  installCompiler,
+  listed,
+  missingSentence,
+  missingTools,
+  runs,
+  setsDefinition,
+  wantedSets,
+} from './build-tools.mjs'
 import { chooseCuda } from './cuda.mjs'
 
 const root = dirname(dirname(fileURLToPath(import.meta.url)))
@@ -33,6 +44,8 @@ const stamp = join(build, '.stamp')
 const log = join(build, 'build.log')
 /** The definitions of the build folder. cmake-js passes definitions on only when it configures a folder for the first time. */
 const configured = join(build, '.cuda')
+/** The instruction sets of the addon, in a line. */
+const sets = join(build, '.sets')
 const lock = join(source, 'building.log')
 const require = createRequire(join(root, 'package.json'))
 /** What the user calls: setup.mjs, which also installs packages, is only in a checkout. */
@@ -66,43 +79,12 @@ const currentHash = (cuda) => {
   return hash.digest('hex')
 }
 
-const upToDate = (hash) => existsSync(addon) && existsSync(stamp) && readFileSync(stamp, 'utf8') === hash
+const textOf = (path) => (existsSync(path) ? readFileSync(path, 'utf8') : '')
+const builtSets = () => textOf(sets).split(' ').filter(Boolean)
 
-export const runs = (command) => spawnSync(command, ['--version'], { stdio: 'ignore' }).status === 0
-
-export const missingTools = () => {
-  const missing = []
-  const compilers = process.env.CXX ? [process.env.CXX] : ['c++', 'g++', 'clang++']
-  if (!compilers.some(runs)) missing.push('a C++20 compiler (g++ 12 or clang 15 and later)')
-  if (!runs('cmake')) missing.push('CMake 3.18 or later')
-  if (!runs('ninja') && !runs('make')) missing.push('make or ninja')
-  return missing
-}
-
-/**
- * Definitions of CMake for a build of the whole engine: units of ten sources (native/CMakeLists.txt), and a compiler cache where ccache is installed.
- * `units`: false where single sources are compiled.
- */
-export const buildDefinitions = ({ units = true } = {}) => [
-  `CMAKE_UNITY_BUILD=${units ? 'ON' : 'OFF'}`,
-  ...['CXX', 'CUDA'].map((language) => `CMAKE_${language}_COMPILER_LAUNCHER=${runs('ccache') ? 'ccache' : ''}`),
-]
-
-/**
- * The environment of a build. ccache finds an object again in another clone: paths below `root` count relative to it, and the folder in which the
- * compiler runs does not count. Its cache is the user's own, outside of the clone.
- */
-export const buildEnvironment = (env = process.env) => ({
-  CCACHE_BASEDIR: root,
-  CCACHE_NOHASHDIR: '1',
-  CCACHE_MAXSIZE: '5G',
-  ...env,
-})
-
-/** a, b and c */
-export const listed = (names) => new Intl.ListFormat('en-GB').format(names)
-
-const installHint = 'for example: `apt-get install g++ cmake make`'
+const fitsSources = (hash) => existsSync(addon) && textOf(stamp) === hash
+const lackingSets = (wanted) => wanted.filter((set) => !builtSets().includes(set))
+const upToDate = (hash, wanted) => fitsSources(hash) && lackingSets(wanted).length === 0
 
 /** The longest wait for another build, ms. Bounded, because the process id in the lock file may belong to another program by now. */
 const LONGEST_BUILD = 30 * 60 * 1000
@@ -192,10 +174,15 @@ export const cached = (folder, name) => {
   return found ? found[1] : ''
 }
 
-/** Removes a build folder that was moved or copied with the checkout: CMake would go on building the old place. */
+/**
+ * Removes a build folder that was moved or copied with the checkout, since CMake would go on building the old place, and one that was made for
+ * another generator.
+ */
 export const dropForeignBuild = (folder, home) => {
   const place = cached(folder, 'CMAKE_HOME_DIRECTORY')
-  if (place !== undefined && place !== home) drop(folder)
+  const generator = cached(folder, 'CMAKE_GENERATOR')
+  if (place === undefined) return
+  if (place !== home || (generator !== undefined && (generator === 'Ninja') !== runs('ninja'))) drop(folder)
 }
 
 const drop = (folder) => {
@@ -219,18 +206,19 @@ const dropOtherCuda = (name) => {
   writeFileSync(configured, name)
 }
 
-/** Builds the addon where necessary. Returns a line for the user. Throws an Error whose message says what to do. */
-export const buildNative = () => {
+/** Builds the addon where necessary. `wanted`: instruction sets that it must have. Returns a line for the user. Throws an Error whose message says what to do. */
+export const buildNative = (wanted = wantedSets()) => {
   const cuda = chooseCuda()
   const hash = currentHash(cuda)
-  if (upToDate(hash)) return 'native engine: up to date'
+  if (upToDate(hash, wanted)) return 'native engine: up to date'
+  installCompiler()
   const missing = missingTools()
   if (missing.length > 0)
-    throw new Error(
-      `The native engine needs ${listed(missing)}. Install what is missing, ${installHint}, and run \`${command}\` again.`,
-    )
+    throw new Error(`${missingSentence('The native engine needs', missing)}, and run \`${command}\` again.`)
   return withLock(() => {
-    if (upToDate(hash)) return 'native engine: up to date'
+    if (upToDate(hash, wanted)) return 'native engine: up to date'
+    if (fitsSources(hash))
+      console.error(`The native engine has no kernels for ${listed(lackingSets(wanted))}; it is built again with them.`)
     dropForeignBuild(build, source)
     dropOtherCuda(nameOf(cuda))
     rmSync(stamp, { force: true })
@@ -238,10 +226,15 @@ export const buildNative = () => {
     const out = openSync(log, 'w')
     // native/package.json declares Node-API, so cmake-js takes the headers from node-api-headers and downloads nothing.
     const cmakeJs = join(dirname(require.resolve('cmake-js/package.json')), 'bin', 'cmake-js')
-    const definitions = buildDefinitions({ units: !editing() })
+    // A checkout that several machines use keeps the sets of each.
+    const all = [...new Set([...wanted, ...builtSets()])]
+    const definitions = [...buildDefinitions({ units: !editing() }), setsDefinition(all)]
     // A folder that is configured gets no definitions from cmake-js.
     if (existsSync(join(build, 'CMakeCache.txt')))
-      spawnSync('cmake', [...definitions.map((one) => `-D${one}`), build], { stdio: ['ignore', out, out] })
+      spawnSync('cmake', [...definitions.map((one) => `-D${one}`), build], {
+        stdio: ['ignore', out, out],
+        env: buildEnvironment(),
+      })
     const told = tellProgress('compiling the native engine', log)
     const { status } = spawnSync(
       process.execPath,
@@ -270,6 +263,7 @@ export const buildNative = () => {
       const tail = readFileSync(log, 'utf8').trimEnd().split('\n').slice(-30).join('\n')
       throw new Error(`${tail}\n\nBuilding the native engine failed; the full log is ${relative(process.cwd(), log)}.`)
     }
+    writeFileSync(sets, all.join(' '))
     writeFileSync(stamp, hash)
     const what = cuda.nvcc === null ? 'built' : `built with CUDA ${cuda.nvcc.release}`
     return `native engine: ${what} in ${((Date.now() - started) / 1000).toFixed(0)} s`

@@ -1,7 +1,12 @@
 // The CUDA backend without a GPU: builds the addon with emulated kernels (native/test/emulate) and runs the suites of a device on
 // it. vitest gets the arguments.
 import { buildAddon, runSuites } from './addon.mjs'
+import { machineSets, setsDefinition } from './build-tools.mjs'
 
-const addon = buildAddon('build-emulated', ['CONTINUO_CUDA=emulate'], 'the addon with emulated CUDA')
+const addon = buildAddon(
+  'build-emulated',
+  ['CONTINUO_CUDA=emulate', setsDefinition(machineSets())],
+  'the addon with emulated CUDA',
+)
 // With emulated kernels, thousands of steps of a graph take minutes.
 process.exitCode = runSuites('tools/device.vitest.ts', addon, {}, ['--exclude', 'test/engine/custom-model.test.ts'])

@@ -1,6 +1,6 @@
 // Checks for the tools that run on a GPU.
 import { fail } from './addon.mjs'
-import { listed } from './build-native.mjs'
+import { listed } from './build-tools.mjs'
 import { findNvcc, hasGpu, NVCC_HINT } from './cuda.mjs'
 
 /** Where nvcc or a GPU is missing, ends the process with a sentence that starts with `begins`. Else makes CMake use the nvcc it found. */

@@ -3,7 +3,7 @@
 import { spawnSync } from 'node:child_process'
 import { join } from 'node:path'
 import { buildAddon, fail, runSuites } from './addon.mjs'
-import { runs } from './build-native.mjs'
+import { runs } from './build-tools.mjs'
 import { needGpu } from './gpu-needs.mjs'
 import { build, configureTests } from './native-tests.mjs'
 

@@ -1,19 +1,11 @@
 // Builds the engine's native tests with CMake, in a build folder of their own, and runs them.
 import { spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
-import { rmSync } from 'node:fs'
 import { availableParallelism } from 'node:os'
 import { join } from 'node:path'
 import { fail, root, source } from './addon.mjs'
-import {
-  buildDefinitions,
-  buildEnvironment,
-  cached,
-  dropForeignBuild,
-  listed,
-  missingTools,
-  runs,
-} from './build-native.mjs'
+import { dropForeignBuild } from './build-native.mjs'
+import { buildDefinitions, buildEnvironment, missingSentence, missingTools, runs } from './build-tools.mjs'
 
 /** Runs a command without output. On failure prints its output and ends the process. */
 const step = (command, args) => {
@@ -29,15 +21,9 @@ const step = (command, args) => {
 export const configureTests = (folder, definitions, { home = source, units = true } = {}) => {
   const build = join(source, folder)
   const missing = missingTools()
-  if (missing.length > 0)
-    fail(
-      `The native tests need ${listed(missing)}. Install what is missing, for example: \`apt-get install g++ cmake make\`.`,
-    )
+  if (missing.length > 0) fail(`${missingSentence('The native tests need', missing)}.`)
   dropForeignBuild(build, home)
-  // Without a generator CMake chooses make, even where only ninja is installed. A build folder keeps its first generator.
-  const generator = runs('make') ? [] : ['-G', 'Ninja']
-  if (generator.length > 0 && cached(build, 'CMAKE_GENERATOR') !== 'Ninja')
-    rmSync(build, { recursive: true, force: true })
+  const generator = ['-G', runs('ninja') ? 'Ninja' : 'Unix Makefiles']
   const defined = ['CMAKE_BUILD_TYPE=Release', 'CONTINUO_TESTS=ON', ...buildDefinitions({ units }), ...definitions].map(
     (one) => `-D${one}`,
   )

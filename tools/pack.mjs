@@ -9,6 +9,7 @@ import { copyFileSync, cpSync, existsSync, globSync, mkdirSync, readFileSync, rm
 import { join } from 'node:path'
 import { buildAddon, fail, node, root } from './addon.mjs'
 import { buildNative } from './build-native.mjs'
+import { wantedSets } from './build-tools.mjs'
 
 /** The newest glibc that the packed addon may ask for: that of RHEL 9, Ubuntu 22.04, Debian 12 and Amazon Linux 2023, and theirs after. */
 const NEWEST_GLIBC = '2.34'
@@ -44,7 +45,7 @@ const compile = () => {
 
 /** An addon without CUDA: the one of `npm run setup` where it has none, otherwise one of its own. */
 const portableAddon = () => {
-  buildNative()
+  buildNative(wantedSets('all'))
   const withCuda = readFileSync(at('native', 'build', '.cuda'), 'utf8') !== 'off'
   if (!withCuda) return at('native', 'build', 'Release', 'continuo.node')
   return buildAddon('build-package', ['CONTINUO_CUDA=off'], 'the addon of the package')

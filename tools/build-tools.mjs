@@ -1,33 +1,18 @@
 // What builds of the engine need: a compiler, CMake, Ninja, ccache, and which instruction sets are compiled. Plain JavaScript like
 // build-native.mjs.
 //
-// CMake and Ninja come from packages of the lock file where those are installed, and else from the system. A compiler comes from the system;
-// where there is none, root on a system with apt-get gets g++ (CONTINUO_INSTALL=no forbids that).
+// CMake and Ninja are the system's, or, where it has none that is new enough, those of the packages in tools/cmake. A compiler is the system's; where
+// there is none, root on a system with apt-get gets g++ (CONTINUO_INSTALL=no forbids that).
 import { spawnSync } from 'node:child_process'
-import { accessSync, chmodSync, constants, existsSync, readFileSync } from 'node:fs'
-import { createRequire } from 'node:module'
+import { chmodSync, existsSync, readFileSync } from 'node:fs'
 import { delimiter, dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 
 const root = dirname(dirname(fileURLToPath(import.meta.url)))
-const require = createRequire(join(root, 'package.json'))
 
-/** The folder of a package's programs; undefined where the package is not there for this platform. npm may unpack programs that nobody may run. */
-const programsOf = (name) => {
-  let folder
-  try {
-    folder = join(dirname(require.resolve(`${name}-runtime-${process.platform}-${process.arch}/package.json`)), 'bin')
-    const program = join(folder, name)
-    try {
-      accessSync(program, constants.X_OK)
-    } catch {
-      chmodSync(program, 0o755)
-    }
-    return folder
-  } catch {
-    return undefined
-  }
-}
+/** A package of its own, with a lock file: CMake and Ninja, as programs. Not in an installed Continuo. */
+const own = join(root, 'tools', 'cmake')
+const programs = ['cmake', 'ninja'].map((name) => join(own, 'node_modules', `${name}-runtime-linux-x64`, 'bin', name))
 
 /**
  * The environment of a build. ccache finds an object again in another clone: paths below `root` count relative to it, and the folder in which the
@@ -38,7 +23,7 @@ export const buildEnvironment = (env = process.env) => ({
   CCACHE_NOHASHDIR: '1',
   CCACHE_MAXSIZE: '5G',
   ...env,
-  PATH: [programsOf('cmake'), programsOf('ninja'), env.PATH].filter(Boolean).join(delimiter),
+  PATH: [...programs.filter(existsSync).map(dirname), env.PATH].join(delimiter),
 })
 
 /** Whether the program is there, for a build. */
@@ -52,10 +37,17 @@ const COMPILER = 'a C++20 compiler (g++ 12 or clang 15 and later)'
 /** What a build may miss, and Debian's package for it. */
 const PACKAGES = { [COMPILER]: 'g++', 'CMake 3.18 or later': 'cmake', 'make or ninja': 'ninja-build' }
 
+/** The oldest CMake that reads native/CMakeLists.txt. */
+const hasCMake = () => {
+  const { stdout } = spawnSync('cmake', ['--version'], { encoding: 'utf8', env: buildEnvironment() })
+  const [, major, minor] = /version (\d+)\.(\d+)/.exec(stdout ?? '') ?? []
+  return Number(major) > 3 || (Number(major) === 3 && Number(minor) >= 18)
+}
+const hasMaker = () => runs('ninja') || runs('make')
 const hasCompiler = () => (process.env.CXX ? [process.env.CXX] : ['c++', 'g++', 'clang++']).some(runs)
 
 export const missingTools = () => {
-  const there = [hasCompiler(), runs('cmake'), runs('ninja') || runs('make')]
+  const there = [hasCompiler(), hasCMake(), hasMaker()]
   return Object.keys(PACKAGES).filter((_, index) => !there[index])
 }
 
@@ -89,9 +81,22 @@ export const installPackages = (packages, why, say = (line) => console.error(lin
   return true
 }
 
-/** Installs g++ where there is no compiler and that is possible. */
-export const installCompiler = () => {
+/** Installs the packages of CMake and Ninja. npm unpacks their programs without the permission to run them. */
+const installPrograms = () => {
+  console.error('There is no CMake of 3.18 or later with Ninja or make: installing the packages of CMake and Ninja …')
+  const { status, stderr } = spawnSync('npm', ['ci', '--no-audit', '--no-fund', '--loglevel=error'], {
+    cwd: own,
+    encoding: 'utf8',
+  })
+  if (status !== 0) console.error(`npm could not install them:\n${(stderr ?? '').trimEnd()}`)
+  for (const program of programs.filter(existsSync)) chmodSync(program, 0o755)
+}
+
+/** Installs what a build misses where that is possible, and says so before. */
+export const installTools = () => {
   if (!hasCompiler()) installPackages(['g++'], 'There is no C++ compiler')
+  const packaged = process.platform === 'linux' && process.arch === 'x64' && existsSync(own)
+  if (packaged && !(hasCMake() && hasMaker())) installPrograms()
 }
 
 /**
@@ -99,7 +104,7 @@ export const installCompiler = () => {
  * installed. `units`: false where single sources are compiled.
  */
 export const buildDefinitions = ({ units = true } = {}) => [
-  `CMAKE_UNITY_BUILD=${units ? 'ON' : 'OFF'}`,
+  `CONTINUO_UNITS=${units ? 'ON' : 'OFF'}`,
   ...['CXX', 'CUDA'].map((language) => `CMAKE_${language}_COMPILER_LAUNCHER=${runs('ccache') ? 'ccache' : ''}`),
 ]
 

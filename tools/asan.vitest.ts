@@ -5,6 +5,7 @@ import { suites } from '../vitest.config.ts'
 export default defineConfig({
   test: {
     tags: suites.tags,
+    globalSetup: ['test/shared-models.ts'],
     include: ['test/engine/**/*.test.ts', 'test/models/{gpt2,stateful,titans,titans.sessions,titans.refusals}.test.ts'],
     // These suites run on the CPU, as in npm test. The native suites run the emulated kernels.
     env: { CONTINUO_EMULATED_DEVICE: 'none' },

@@ -8,6 +8,7 @@ import { suites } from '../vitest.config.ts'
 export default defineConfig({
   test: {
     tags: suites.tags,
+    globalSetup: ['test/shared-models.ts'],
     include: [
       'test/cuda/**/*.test.ts',
       'test/engine/{blocks,constants,executor,filling,grown-tables,memory-graphs,custom-model,rings,volatile-tables}.test.ts',

@@ -4,7 +4,11 @@ import { join } from 'node:path'
 
 const shared = process.env.CONTINUO_SHARED ?? join(import.meta.dirname, '..', '..', '..', 'shared')
 
+export const originalModels = join(shared, 'models')
+/** A run of tests has a copy of its own (test/shared-models.ts). */
+const models = process.env.CONTINUO_SHARED_MODELS ?? originalModels
+
 /** Without it (a lone clone) the tests that compare with its models are skipped; the oracle covers the arithmetic. */
-export const hasShared = existsSync(join(shared, 'models'))
-export const sharedModel = (name: string): string => join(shared, 'models', name)
+export const hasShared = existsSync(originalModels)
+export const sharedModel = (name: string): string => join(models, name)
 export const sharedData = (name: string): string => join(shared, 'data', name)

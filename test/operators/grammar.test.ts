@@ -138,7 +138,7 @@ test('stops in the middle, snapshots at every step, contexts that leave and othe
       asked('fork', 'f', { ...bound, seed: 8 }),
       asked('a', 'f', { ...bound, seed: 8 }),
     )
-    const { stops, inside } = await interrupted(bench, 6, 4, 120_000)
+    const { stops, inside } = await interrupted(bench, 3, 2, 120_000)
     expect(stops).toBeGreaterThan(2)
     expect(inside).toBeGreaterThan(0)
     const told = async (id: string) =>

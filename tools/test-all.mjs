@@ -16,8 +16,11 @@
 //   test:cluster        a cluster of three brokers
 //   test:kills          a hundred kills of each sort
 //
+// At its end it says how many minutes each step took. With --ci it warns where all of them took longer than an answer may take.
+//
 // Arguments select the steps whose names contain one of them: `npm run test:all -- asan kills`. `--ci` leaves out the steps that take a
-// quarter of an hour or more, and of the slow tests those with the tag "long"; .ci/run and `npm run test:ci` use it.
+// quarter of an hour or more, of the slow tests those with the tag "long", and of the files that the change does not touch those whose turn it is not
+// (turns.ts); .ci/run and `npm run test:ci` use it.
 import { spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
 import { constants, setPriority } from 'node:os'
@@ -73,7 +76,11 @@ const runStep = async ({ name, run: [command, args], computes = false }) => {
   const title = `\n══ ${name}: ${command === process.execPath ? 'node' : command} ${args.join(' ')}\n`
   if (!computes) console.log(title)
   const began = performance.now()
-  const child = spawn(command, args, { cwd: root, stdio: ['ignore', 'pipe', 'pipe'] })
+  const child = spawn(command, args, {
+    cwd: root,
+    stdio: ['ignore', 'pipe', 'pipe'],
+    env: { ...process.env, ...(ci && { CONTINUO_TURNS: 'on' }) },
+  })
   // Its children inherit it.
   if (computes && child.pid !== undefined) setPriority(child.pid, constants.priority.PRIORITY_BELOW_NORMAL)
   const named = []
@@ -97,6 +104,10 @@ const runStep = async ({ name, run: [command, args], computes = false }) => {
   return { name, passed: status === 0, how, named, seconds: Math.round((performance.now() - began) / 1000) }
 }
 
+/** What .ci/run may take, minutes: docs/testing.md says what to do beyond. */
+const MOST_MINUTES = 50
+const minutes = (seconds) => `${(seconds / 60).toFixed(1)} min`
+
 const left = [...chosen]
 /** Runs steps until none is left: first those that compute, or first the others. */
 const lane = async (computes) => {
@@ -119,8 +130,11 @@ const ends = (await Promise.all([lane(false), lane(true)])).flat()
 
 console.log('\n══ all')
 for (const { name, how, passed, named, seconds } of ends) {
-  console.log(`${how.padEnd(8)} ${name}, ${seconds} s`)
+  console.log(`${how.padEnd(8)} ${name}, ${minutes(seconds)}`)
   if (!passed) for (const line of named) console.log(`         ${line}`)
 }
-console.log(`${Math.round((performance.now() - began) / 1000)} s`)
+const all = (performance.now() - began) / 1000
+console.log(`set-up ${minutes(began / 1000)}, steps ${minutes(all)}, two at a time`)
+if (ci && all > MOST_MINUTES * 60)
+  console.log(`WARNING: longer than ${MOST_MINUTES} minutes. docs/testing.md, "When CI becomes long", says what to do.`)
 process.exitCode = ends.every(({ passed }) => passed) ? 0 : 1

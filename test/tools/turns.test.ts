@@ -1,0 +1,39 @@
+import { describe, expect, test } from 'vitest'
+import { filesOfTurn, TURNS } from '../../tools/turns.ts'
+
+const files = ['test/cli/a.test.ts', 'test/kafka/b.test.ts', 'test/operators/c.test.ts', 'test/blobs/d.test.ts']
+const graph = new Map([
+  ['test/operators/c.test.ts', ['src/operators/one.ts']],
+  ['src/operators/one.ts', ['src/operators/two.ts']],
+  ['src/operators/two.ts', ['src/operators/one.ts']],
+])
+const turns = Array.from({ length: TURNS }, (_, turn) => turn)
+const run = (turn: number, altered: readonly string[] | null) => filesOfTurn(files, turn, altered, graph)
+
+describe('slow test files in turns', () => {
+  test('each file has one turn, and all turns together are all files', () => {
+    expect(turns.flatMap((turn) => run(turn, ['README.md'])).sort()).toEqual([...files].sort())
+  })
+
+  test('what a change touches runs in every turn: altered itself, imported over others, or in the table', () => {
+    for (const turn of turns) {
+      expect(run(turn, ['test/blobs/d.test.ts'])).toContain('test/blobs/d.test.ts')
+      expect(run(turn, ['src/operators/two.ts'])).toEqual(
+        expect.arrayContaining(['test/operators/c.test.ts', 'test/cli/a.test.ts']),
+      )
+    }
+  })
+
+  test.each([['native/runtime/engine.cc'], ['package-lock.json'], ['tools/turns.ts']])('%s touches all', (altered) => {
+    for (const turn of turns) expect(run(turn, [altered])).toEqual(files)
+  })
+
+  test('the CUDA backend and native tests touch no suite of the CPU alone', () => {
+    const found = turns.map((turn) => run(turn, ['native/backends/cuda/device.cc', 'native/test/wkv7_test.cc']).length)
+    expect(found.reduce((sum, length) => sum + length, 0)).toBe(files.length)
+  })
+
+  test('where git does not tell what changed, everything runs', () => {
+    for (const turn of turns) expect(run(turn, null)).toEqual(files)
+  })
+})

@@ -1,0 +1,72 @@
+/**
+ * Slow test files in turns: of the files that a change does not touch, `.ci/run` takes a third, chosen by the commit's hash. `npm run test:slow` and
+ * `npm run test:all` take all.
+ *
+ * A change touches a file that it alters itself or that imports, over any number of modules, a module that it alters. What stands in no import is in
+ * the table: the engine below all, topics, packages. The change: the commits of the last 12 hours before HEAD.
+ */
+import { execFileSync } from 'node:child_process'
+import { readImports } from '../test/tools/imports.ts'
+
+export const TURNS = 3
+
+/** Altered paths that touch every slow test, and those that touch none: the rest is found by imports. */
+const EVERYTHING =
+  /^(native\/(?!backends\/cuda\/|test\/|bench\/)|package(-lock)?\.json$|vitest\.config\.ts$|tools\/(slow\.vitest|turns|tiers)\.ts$|models\/)/
+/** What a path stands for in imports. `test/console` runs the page as a browser loads it. */
+const TABLE: readonly (readonly [altered: RegExp, touched: RegExp])[] = [
+  [/^src\/console\//, /^test\/console\//],
+  [/^native\/(test|bench)\//, /^test\/(native|tools)\//],
+  [/^tools\//, /^test\/(tools|package|kafka|blobs|native)\//],
+  [/^(Dockerfile|docker-compose\.yml|deploy\/)/, /^test\/deploy\//],
+  [/^(examples|docs)\//, /^test\/(package|tools|sessions|deploy)\//],
+  // A child process runs the command line, which imports nearly all.
+  [/^src\//, /^test\/(cli|crash|gateway|console)\//],
+]
+
+const git = (...args: readonly string[]): string => execFileSync('git', args, { encoding: 'utf8' }).trim()
+
+/** Paths that the last commits altered; null where git does not tell. */
+export const alteredPaths = (hours = 12): readonly string[] | null => {
+  try {
+    const since = Number(git('log', '-1', '--format=%ct')) - hours * 3600
+    const base = git('rev-list', '-1', `--before=${since}`, 'HEAD')
+    if (base === '') return null
+    return git('diff', '--name-only', base, 'HEAD').split('\n').filter(Boolean)
+  } catch {
+    return null
+  }
+}
+
+/** Modules that a file imports, over any number of others, and itself. */
+const closureOf = (graph: ReturnType<typeof readImports>, file: string): ReadonlySet<string> => {
+  const found = new Set([file])
+  for (const path of found) for (const next of graph.get(path) ?? []) found.add(next)
+  return found
+}
+
+/** Which of these files run now. `turn`: 0, 1 or 2; `altered`: null where everything runs. */
+export const filesOfTurn = (
+  files: readonly string[],
+  turn: number,
+  altered: readonly string[] | null,
+  graph: ReturnType<typeof readImports>,
+): readonly string[] => {
+  if (altered === null || altered.some((path) => EVERYTHING.test(path))) return files
+  const touched = (file: string): boolean => {
+    if (altered.some((path) => TABLE.some(([from, to]) => from.test(path) && to.test(file)))) return true
+    const imported = closureOf(graph, file)
+    return altered.some((path) => imported.has(path))
+  }
+  // Neighbours in the list come in different turns: the files of one folder take alike long.
+  return [...files].sort().filter((file, index) => index % TURNS === turn || touched(file))
+}
+
+/** The turn of the commit that is checked out. */
+export const turnOfCommit = (): number => Number.parseInt(git('rev-parse', 'HEAD').slice(0, 8), 16) % TURNS
+
+/** Files among these that `.ci/run` leaves to another turn. */
+export const otherTurns = (files: readonly string[]): readonly string[] => {
+  const run = filesOfTurn(files, turnOfCommit(), alteredPaths(), readImports('.', ['src', 'topics', 'test', 'tools']))
+  return files.filter((file) => !run.includes(file))
+}

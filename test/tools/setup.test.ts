@@ -285,6 +285,32 @@ describe('what runs on a GPU, or is compiled for one', () => {
   })
 })
 
+describe('what a broker needs', () => {
+  const needs = (more: NodeJS.ProcessEnv = {}) => run('kafka/needs.mjs', more)
+  beforeEach(() => {
+    cpSync(join(tools, 'kafka/needs.mjs'), at('tools/kafka/needs.mjs'))
+    put('bin/apt-get', `#!/bin/sh\necho "$@" >> '${at('apt.txt')}'\n`)
+  })
+  const asked = (): string => (existsSync(at('apt.txt')) ? readFileSync(at('apt.txt'), 'utf8') : '')
+
+  test.runIf(process.getuid?.() === 0)(
+    'is installed where root may, only what is missing, and after a sentence',
+    () => {
+      put('bin/java', '#!/bin/sh\n')
+      expect(needs().stderr).toMatch(/: installing maven with apt-get \(CONTINUO_INSTALL=no forbids it\) …\n$/)
+      expect(asked()).toMatch(/^install .* maven$/m)
+      expect(asked()).not.toContain('jre')
+    },
+  )
+
+  test('is not installed where that is forbidden, or where nothing is missing', () => {
+    expect(needs({ CONTINUO_INSTALL: 'no' })).toMatchObject({ status: 0, stderr: '' })
+    for (const name of ['java', 'mvn']) put(`bin/${name}`, '#!/bin/sh\n')
+    expect(needs()).toMatchObject({ status: 0, stderr: '' })
+    expect(asked()).toBe('')
+  })
+})
+
 describe('setup', () => {
   /** Installs a Node that needs a loader this system does not have, as glibc's is not on musl. */
   const FOREIGN = `#!/bin/sh

@@ -2,7 +2,7 @@
  * `npm run kafka`: an Apache Kafka broker on this machine, until Ctrl-C.
  * With a Docker engine it runs the image of docker-compose.yml, else the published jars with Java.
  */
-import { spawn } from 'node:child_process'
+import { spawn, spawnSync } from 'node:child_process'
 import { join } from 'node:path'
 import { parseArgs } from 'node:util'
 import { ContinuoError, codeOf, messageOf } from '../../src/errors.ts'
@@ -71,6 +71,7 @@ const main = async (): Promise<void> => {
     return
   }
 
+  spawnSync(process.execPath, [join(import.meta.dirname, 'needs.mjs')], { stdio: 'inherit' })
   const stopping = interrupted()
   const dir = values.ephemeral ? undefined : (values.dir ?? join(root, '.continuo', 'kafka'))
   const broker = await startBroker({ port, say, ...(dir !== undefined && { dir }) })

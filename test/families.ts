@@ -194,7 +194,7 @@ export const FAMILIES: readonly (Family & { readonly key: FamilyKey })[] = list
 export const familyOf = (key: FamilyKey): Family => FAMILIES.find((family) => family.key === key)!
 
 /** One for each kind of state: recurrent, tables that grow and blocks that sleep, rings and what is learnt. */
-const KINDS: readonly FamilyKey[] = ['rwkv7', 'memory', 'perspective']
+export const KINDS: readonly FamilyKey[] = ['rwkv7', 'memory', 'perspective']
 
 /** The tags of a slow test that walks the families: .ci/run takes one for each kind of state, `npm run test:slow` all. */
 export const slowWith = (key: FamilyKey): string[] => (KINDS.includes(key) ? ['slow'] : ['slow', 'long'])

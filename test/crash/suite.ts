@@ -10,7 +10,7 @@ import { verifyLog } from '../../src/operators/verify.ts'
 import type { RecordIn } from '../../src/streams/log.ts'
 import { openLog } from '../../src/streams/open.ts'
 import { topicNames } from '../../topics/index.ts'
-import type { FamilyKey, OpenedFamily } from '../families.ts'
+import { type FamilyKey, KINDS, type OpenedFamily } from '../families.ts'
 import { collect, differenceOf, generating, type Result, retrieving } from './judge.ts'
 import { appendAll, createCrashTopics, finish, PARTITIONS, runWorker } from './life.ts'
 import { ADAPT_POINTS, BLOB_POINTS, PLAIN_POINTS, TOPIC_POINTS } from './points.ts'
@@ -185,7 +185,10 @@ export const dozens = (key: FamilyKey): CrashPlan =>
 export const once = (key: FamilyKey): CrashPlan =>
   key === 'memory' ? REMEMBERING : key === 'perspective' ? ADAPTING : ONCE
 
-/** Tags of the test that does it: many minutes each, so one family does for `.ci/run`. */
+/** Tags of the test that does it: one family for each kind of state is killed by `npm test`, the others by `npm run test:slow`. */
+export const onceWith = (key: FamilyKey): string[] => (KINDS.includes(key) ? [] : ['slow'])
+
+/** Tags of the test with `dozens`: many minutes each, so one family does for `.ci/run`. */
 export const dozensWith = (key: FamilyKey): string[] => (key === 'rwkv7' ? ['slow'] : ['slow', 'long'])
 
 /** Kills workers as planned, feeding a round of events before each life; then lets one finish in peace. */

@@ -101,61 +101,75 @@ const agrees = async (change: Change, seed: number, { dtype = 'F32', accept, clo
   return seen
 }
 
+const SETTINGS: readonly (readonly [name: string, change: Change])[] = [
+  ['as it usually is', {}],
+  ['two experts for a token', { experts: { top_k: 2, temperature: 0.05 } }],
+  ['all experts for a token', { experts: { torus: [2, 2], top_k: 4, temperature: 0.1 } }],
+  ['a torus of 3 by 5', { experts: { torus: [3, 5] } }],
+  ['a torus of a single column', { experts: { torus: [1, 7] } }],
+  ['groups of 64', { experts: { group_size: 64 } }],
+  [
+    'sizes that neither 5 nor a group nor a vector divides',
+    {
+      hidden_size: 42,
+      num_attention_heads: 3,
+      num_key_value_heads: 3,
+      head_dim: 6,
+      intermediate_size: 37,
+      pdr: { width: 51, rank: 11 },
+      experts: { intermediate_size: 73, group_size: 64 },
+      fmea: { rank: 3 },
+    },
+  ],
+  ['dense layers', { ffn_types: ['dense', 'experts', 'dense'], mpd: { layers: 3 } }],
+  ['perspectives that pass dense layers alone', { ffn_types: ['experts', 'dense', 'dense'], mpd: { layers: 2 } }],
+  ['recurrent layers alone', { layer_types: ['pdr', 'pdr'] }],
+  ['one layer', { layer_types: ['pdr'], mpd: { layers: 1 } }],
+  ['a plain write', { pdr: { write: 'plain', gamma_min: 0.3, gamma_max: 0.9 } }],
+  ['a narrow range of decays', { pdr: { gamma_min: 0.4, gamma_max: 0.5 } }],
+  ['one key, one channel', { pdr: { rank: 1, width: 1 } }],
+  ['as many keys as channels', { pdr: { rank: 24, width: 24 } }],
+  ['more keys than channels', { pdr: { rank: 40, width: 9 } }],
+  ['a tied head', { tie_word_embeddings: true }],
+  ['one key head for all query heads', { num_attention_heads: 5, num_key_value_heads: 1, head_dim: 4 }],
+  ['a window of one token', { sliding_window: 1 }],
+  ['a window that wraps', { sliding_window: 3 }],
+  ['no projection', { spp: null }],
+  ['a projection of one sweep', { spp: { half_spaces: 5, iterations: 1, inflation: -0.5 } }],
+  ['a projection of many half-spaces', { spp: { half_spaces: 70, iterations: 30, inflation: 0 } }],
+  ['no perspectives', { mpd: null }],
+  ['no memory', { hdm: null }],
+  ['no adapters', { fmea: null }],
+  ['nothing but layers', { spp: null, mpd: null, hdm: null, fmea: null, recent: 0 }],
+  ['perspectives without recent tokens', { hdm: null, fmea: null, recent: 0 }],
+  ['recent tokens and nothing that uses them', { mpd: null, hdm: null, fmea: null }],
+  ['adapters at all maps', { fmea: { targets: TARGETS, rank: 2, learning_rate: 0.0005 }, recent: 4 }],
+  ['adapters at attention alone', { fmea: { targets: ['attn.v_proj', 'attn.q_proj'] } }],
+  ['several directions and pairs', { fmea: { directions: 3, population: 4, rank: 1 }, recent: 3 }],
+  ['a memory of one bank', { hdm: { banks: 1 } }],
+  ['a memory of many banks', { hdm: { bits: 128, banks: 64, hit_max: 60 } }],
+  ['perspectives that seldom agree', { mpd: { jsd: 0.001, max_p: 1 } }],
+  ['perspectives that mostly agree', { mpd: { jsd: 0.69, max_p: 1 } }],
+  ['perspectives of the last layer', { mpd: { layers: 1, max_p: 1 } }],
+  ['a large ε of the norms', { rms_norm_eps: 0.3 }],
+] as const
+/** What npm test takes of them: one of each kind of layer, size and part. */
+const OFTEN = [
+  'as it usually is',
+  'sizes that neither 5 nor a group nor a vector divides',
+  'dense layers',
+  'recurrent layers alone',
+  'a window that wraps',
+  'nothing but layers',
+  'adapters at all maps',
+  'a memory of many banks',
+]
+
 describe('the perspective family against an independent implementation in double precision', () => {
-  it.each<[string, Change]>([
-    ['as it usually is', {}],
-    ['two experts for a token', { experts: { top_k: 2, temperature: 0.05 } }],
-    ['all experts for a token', { experts: { torus: [2, 2], top_k: 4, temperature: 0.1 } }],
-    ['a torus of 3 by 5', { experts: { torus: [3, 5] } }],
-    ['a torus of a single column', { experts: { torus: [1, 7] } }],
-    ['groups of 64', { experts: { group_size: 64 } }],
-    [
-      'sizes that neither 5 nor a group nor a vector divides',
-      {
-        hidden_size: 42,
-        num_attention_heads: 3,
-        num_key_value_heads: 3,
-        head_dim: 6,
-        intermediate_size: 37,
-        pdr: { width: 51, rank: 11 },
-        experts: { intermediate_size: 73, group_size: 64 },
-        fmea: { rank: 3 },
-      },
-    ],
-    ['dense layers', { ffn_types: ['dense', 'experts', 'dense'], mpd: { layers: 3 } }],
-    ['perspectives that pass dense layers alone', { ffn_types: ['experts', 'dense', 'dense'], mpd: { layers: 2 } }],
-    ['recurrent layers alone', { layer_types: ['pdr', 'pdr'] }],
-    ['one layer', { layer_types: ['pdr'], mpd: { layers: 1 } }],
-    ['a plain write', { pdr: { write: 'plain', gamma_min: 0.3, gamma_max: 0.9 } }],
-    ['a narrow range of decays', { pdr: { gamma_min: 0.4, gamma_max: 0.5 } }],
-    ['one key, one channel', { pdr: { rank: 1, width: 1 } }],
-    ['as many keys as channels', { pdr: { rank: 24, width: 24 } }],
-    ['more keys than channels', { pdr: { rank: 40, width: 9 } }],
-    ['a tied head', { tie_word_embeddings: true }],
-    ['one key head for all query heads', { num_attention_heads: 5, num_key_value_heads: 1, head_dim: 4 }],
-    ['a window of one token', { sliding_window: 1 }],
-    ['a window that wraps', { sliding_window: 3 }],
-    ['no projection', { spp: null }],
-    ['a projection of one sweep', { spp: { half_spaces: 5, iterations: 1, inflation: -0.5 } }],
-    ['a projection of many half-spaces', { spp: { half_spaces: 70, iterations: 30, inflation: 0 } }],
-    ['no perspectives', { mpd: null }],
-    ['no memory', { hdm: null }],
-    ['no adapters', { fmea: null }],
-    ['nothing but layers', { spp: null, mpd: null, hdm: null, fmea: null, recent: 0 }],
-    ['perspectives without recent tokens', { hdm: null, fmea: null, recent: 0 }],
-    ['recent tokens and nothing that uses them', { mpd: null, hdm: null, fmea: null }],
-    ['adapters at all maps', { fmea: { targets: TARGETS, rank: 2, learning_rate: 0.0005 }, recent: 4 }],
-    ['adapters at attention alone', { fmea: { targets: ['attn.v_proj', 'attn.q_proj'] } }],
-    ['several directions and pairs', { fmea: { directions: 3, population: 4, rank: 1 }, recent: 3 }],
-    ['a memory of one bank', { hdm: { banks: 1 } }],
-    ['a memory of many banks', { hdm: { bits: 128, banks: 64, hit_max: 60 } }],
-    ['perspectives that seldom agree', { mpd: { jsd: 0.001, max_p: 1 } }],
-    ['perspectives that mostly agree', { mpd: { jsd: 0.69, max_p: 1 } }],
-    ['perspectives of the last layer', { mpd: { layers: 1, max_p: 1 } }],
-    ['a large ε of the norms', { rms_norm_eps: 0.3 }],
-  ])('%s', async (name, change) => {
-    await agrees(change, name.length * 7919 + 5)
-  })
+  for (const [name, change] of SETTINGS)
+    it(name, OFTEN.includes(name) ? {} : { tags: 'slow' }, async () => {
+      await agrees(change, name.length * 7919 + 5)
+    })
 
   it.each<[string, Change]>([
     ['one expert', { experts: { torus: [1, 1] } }],
@@ -164,7 +178,7 @@ describe('the perspective family against an independent implementation in double
     await agrees(change, name.length * 7919 + 5, { accept: 0 })
   })
 
-  it.each(ALL.slice(1))('the perspective %s', async (kind) => {
+  it.each(ALL.slice(1))('the perspective %s', { tags: 'slow' }, async (kind) => {
     const mpd = { perspectives: ['base', kind] as const, max_p: 1, jsd: 0.02, jitter_std: 0.3, dropout: 0.2, layers: 3 }
     const { fired } = await agrees({ mpd, experts: { top_k: 2, temperature: 0.05 } }, 100 + kind.length)
     expect(fired).toBeGreaterThan(10)

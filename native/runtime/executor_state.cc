@@ -154,7 +154,7 @@ std::optional<Executor::History> Executor::history(Space& space, const Instructi
     const auto at = locate(space, instruction, own, run, i);
     if (!at) return std::nullopt;
     auto& table = run.context->blocks(own.table);
-    (which == 0 ? out.key_blocks : out.value_blocks) = {table.directory(), table.count(), at->before, 0};
+    (which == 0 ? out.key_blocks : out.value_blocks) = BlockList{table.directory(), table.count(), at->before, 0};
   }
   return out;
 }

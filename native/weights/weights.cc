@@ -252,6 +252,7 @@ size_t bytes_needed(const ConstantSpec& spec, const PackedMatrix& m) {
     case Layout::stack: return m.tiles() * m.tile_bytes();
     case Layout::rows: return m.outputs * m.inputs * size_of(m.dtype);
     case Layout::vector: return m.outputs * sizeof(float);
+    case Layout::experts: break;
   }
   return 0;
 }

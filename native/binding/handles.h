@@ -9,6 +9,7 @@
 // valid.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <napi.h>

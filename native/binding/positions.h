@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstdint>
+
 #include "binding/values.h"
 
 namespace continuo::binding {

@@ -1,6 +1,7 @@
 // Values of JavaScript as the functions of the addon take them: handles, heads, and jobs on an engine's contexts.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <napi.h>
 

@@ -1,6 +1,7 @@
 // Arranges a program: which lines run row after row, and the lifetime of each value.
 #pragma once
 
+#include <cstdint>
 #include <unordered_set>
 #include <vector>
 

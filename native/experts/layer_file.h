@@ -1,6 +1,7 @@
 // The open file of one layer of a store, and the files of a whole store.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 

@@ -2,6 +2,7 @@
 // experts reads. A measure to hold the cache against.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "experts/disk.h"

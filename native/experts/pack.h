@@ -1,6 +1,8 @@
 // Packs the experts of one layer into a file of a store, and checks such a file whole.
 #pragma once
 
+#include <cstdint>
+
 #include "base/threads.h"
 #include "experts/store.h"
 

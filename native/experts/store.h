@@ -13,6 +13,7 @@
 // source has them, then the scales.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 

@@ -1,6 +1,7 @@
 // Reads the attributes of a node from its JSON: heads, eps, periods … (docs/graph.md).
 #pragma once
 
+#include <cstdint>
 #include <initializer_list>
 #include <optional>
 #include <string>

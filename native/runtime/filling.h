@@ -6,6 +6,7 @@
 // inner] each: what one TableBlock of each table holds.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <optional>

@@ -1,6 +1,7 @@
 // Model: a graph with its programs and weights. Immutable; shared by every context and every thread.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <vector>

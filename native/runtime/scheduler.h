@@ -13,6 +13,7 @@
 // Each item is answered when it is done, independently of the others.
 #pragma once
 
+#include <cstdint>
 #include <list>
 #include <unordered_map>
 #include <vector>

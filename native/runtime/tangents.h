@@ -3,6 +3,7 @@
 // computed on the host, with every device in the same order.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <span>

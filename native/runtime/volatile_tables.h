@@ -7,6 +7,7 @@
 // Rows that write go one by one (arrange.cc), so one copy serves all of them.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <vector>
 

@@ -1,6 +1,7 @@
 // The experts of a store that rows of a step go to, until each was multiplied.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <vector>

@@ -1,6 +1,7 @@
 // A small test harness: TEST("claim") { CHECK(…); }
 #pragma once
 
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>

@@ -1,6 +1,7 @@
 // Engines for tests: they load a model from memory, and their calls wait for the answer.
 #pragma once
 
+#include <cstdint>
 #include <cstdio>
 #include <future>
 #include <unistd.h>

@@ -1,6 +1,7 @@
 // Makes safetensors files and a small random model in memory.
 #pragma once
 
+#include <cstdint>
 #include <cstring>
 #include <map>
 #include <string>

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cmath>
+#include <cstdint>
 
 #include "base/cast.h"
 #include "runtime/list_rows.h"

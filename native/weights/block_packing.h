@@ -2,6 +2,7 @@
 // they are: Q8_0 and Q5_0 as q8, Q4_0 as q4, TQ1_0 and TQ2_0 as ternary, Q4_K and Q6_K under their own names.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <span>
 

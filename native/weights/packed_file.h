@@ -15,6 +15,7 @@
 // The checksums are those of base/checksum.h.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>

@@ -1,6 +1,7 @@
 // Constants: read from the model's files once and laid out for the kernels. The files are not needed afterwards.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>

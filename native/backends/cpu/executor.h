@@ -1,6 +1,8 @@
 // The executor of the CPU: every instruction runs at once, its work spread over the pool's threads.
 #pragma once
 
+#include <cstdint>
+
 #include "backends/cpu/kernels/kernels.h"
 #include "base/memory.h"
 #include "runtime/executor.h"

@@ -8,6 +8,7 @@
 // segments: the host waits for the routes of the rows, and all lines between two such waits are launched at once.
 #pragma once
 
+#include <cstdint>
 #include <cstring>
 #include <map>
 #include <tuple>

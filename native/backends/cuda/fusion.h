@@ -1,6 +1,7 @@
 // Fusion: which lines of a program may run as one launch, and the lifetimes of values that this needs.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "compile/program.h"

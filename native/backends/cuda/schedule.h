@@ -9,6 +9,7 @@
 // another part has written in the same launch, and a command that reads a whole row allows only one part.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "backends/cuda/kernels/command.h"

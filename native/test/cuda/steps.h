@@ -2,6 +2,7 @@
 // by the device and one by the CPU.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <utility>
 

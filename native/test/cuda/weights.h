@@ -1,6 +1,7 @@
 // Shared by the tests of CUDA's products: packed matrices of ordinary numbers, and what lies on the device.
 #pragma once
 
+#include <cstdint>
 #include <cstring>
 #include <utility>
 #include <vector>

@@ -1,6 +1,7 @@
 // Good files that the fuzzer damages: small, and with everything that a header can hold.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 

@@ -3,6 +3,8 @@
 // lie in sixteen vectors, which are joined by halving without a shuffle.
 #pragma once
 
+#include <cstdint>
+
 #include "backends/cpu/kernels/attend_few.h"
 
 namespace continuo::CONTINUO_ISA {

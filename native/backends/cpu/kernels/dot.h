@@ -2,6 +2,8 @@
 // instruction; AVX-512 and AVX2 widen to 16 bits, for their own u8 × s8 product saturates.
 #pragma once
 
+#include <cstdint>
+
 #include "backends/cpu/kernels/simd.h"
 
 namespace continuo::CONTINUO_ISA {

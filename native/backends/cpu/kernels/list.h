@@ -2,6 +2,8 @@
 // where it is a key, turned to the position of its slot as rope.h does, in one pass.
 #pragma once
 
+#include <cstdint>
+
 #include "backends/cpu/kernels/elementwise.h"
 #include "backends/jobs.h"
 

@@ -1,6 +1,7 @@
 // Products of quantised rows and matrices of q4, q4_k and q6_k (jobs.h states the rule, packed_matrix.h the layout).
 #pragma once
 
+#include <cstdint>
 #include <type_traits>
 
 #include "backends/cpu/kernels/matmul_quantised.h"

@@ -1,6 +1,8 @@
 // Products of quantised rows and quantised matrices (kernels.h states the rule and the layout).
 #pragma once
 
+#include <cstdint>
+
 #include "backends/cpu/kernels/dot.h"
 #include "backends/cpu/kernels/panels.h"
 

@@ -15,6 +15,8 @@
 // channels, so each is a single block. Value channels are the lanes.
 #pragma once
 
+#include <cstdint>
+
 #include "backends/cpu/kernels/norm.h"
 
 namespace continuo::CONTINUO_ISA {

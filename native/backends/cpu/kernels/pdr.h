@@ -7,6 +7,8 @@
 // the sum so far.
 #pragma once
 
+#include <cstdint>
+
 #include "backends/cpu/kernels/elementwise.h"
 
 namespace continuo::CONTINUO_ISA {

@@ -1,6 +1,8 @@
 // Activations of a row as integers under one scale per group (kernels.h states the rule).
 #pragma once
 
+#include <cstdint>
+
 #include "backends/cpu/kernels/dot.h"
 #include "backends/cpu/kernels/kernels.h"
 

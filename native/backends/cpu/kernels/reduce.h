@@ -5,6 +5,8 @@
 // register, AVX2 in two, plain C++ in four.
 #pragma once
 
+#include <cstdint>
+
 #include "backends/cpu/kernels/kernels.h"
 #include "backends/cpu/kernels/simd.h"
 

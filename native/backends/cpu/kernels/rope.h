@@ -3,6 +3,8 @@
 // + pairs) of the Llama models. Channels of a head behind its pairs stay as they are.
 #pragma once
 
+#include <cstdint>
+
 #include "backends/cpu/kernels/elementwise.h"
 
 namespace continuo::CONTINUO_ISA {

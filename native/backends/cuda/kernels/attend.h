@@ -3,6 +3,8 @@
 // order.
 #pragma once
 
+#include <cstdint>
+
 #include "backends/cuda/kernels/panels.h"
 #include "backends/cuda/kernels/reduce.h"
 #include "backends/cuda/kernels/scalar.h"

@@ -3,6 +3,8 @@
 // its sign.
 #pragma once
 
+#include <cstdint>
+
 #include "backends/cuda/kernels/scalar.h"
 #include "base/dtype.h"
 #include "base/type.h"

@@ -3,6 +3,8 @@
 // lane have all codes of a group. A block of 256 terms begins at `block`, and g counts its groups.
 #pragma once
 
+#include <cstdint>
+
 #include "backends/cuda/kernels/panels.h"
 
 namespace continuo::cuda {

@@ -3,6 +3,8 @@
 // quantised rows.
 #pragma once
 
+#include <cstdint>
+
 #include "backends/cuda/kernels/panels.h"
 
 namespace continuo::cuda {

@@ -2,6 +2,8 @@
 // to, plus the place among those; a list of places says which rows an expert has.
 #pragma once
 
+#include <cstdint>
+
 #include "backends/cuda/kernels/scalar.h"
 
 namespace continuo::cuda {

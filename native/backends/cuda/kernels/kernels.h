@@ -6,6 +6,8 @@
 // is added by atomics.
 #pragma once
 
+#include <cstdint>
+
 #include "backends/cuda/kernels/command.h"
 #include "backends/cuda/kernels/cuda.h"
 #include "runtime/list_rows.h"

@@ -1,6 +1,8 @@
 // A row of the list of a memory outside, decoded and turned in one pass: what CpuDevice::lay computes.
 #pragma once
 
+#include <cstdint>
+
 #include "backends/cuda/kernels/cast.h"
 #include "backends/cuda/kernels/elementwise.h"
 #include "backends/cuda/kernels/kernels.h"

@@ -1,6 +1,8 @@
 // y[n] = Σ_k W[n][k] x[k] (cpu/matmul.h): fma over k in blocks of 256 from 0, and the block sums added in order from 0.
 #pragma once
 
+#include <cstdint>
+
 #include "backends/cuda/kernels/cuts.h"
 #include "backends/cuda/kernels/launch.h"
 

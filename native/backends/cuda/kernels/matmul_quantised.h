@@ -2,6 +2,8 @@
 // groups, whose dots are exact in any order, then the fmas of a group.
 #pragma once
 
+#include <cstdint>
+
 #include "backends/cuda/kernels/codes.h"
 #include "backends/cuda/kernels/cuts.h"
 #include "backends/cuda/kernels/launch.h"

@@ -3,6 +3,8 @@
 // 32 or 64 channels and writes at every token, they stay in registers from the first token of a run to the last.
 #pragma once
 
+#include <cstdint>
+
 #include "backends/cuda/kernels/reduce.h"
 #include "backends/cuda/kernels/scalar.h"
 #include "backends/cuda/kernels/words.h"

@@ -7,6 +7,8 @@
 // bound by arithmetic: a thread block takes a square of outputs and rows and walks the terms in slices that it shares.
 #pragma once
 
+#include <cstdint>
+
 #include "backends/cuda/kernels/command.h"
 #include "backends/cuda/kernels/scalar.h"
 #include "backends/cuda/kernels/words.h"

@@ -2,6 +2,8 @@
 // is about.
 #pragma once
 
+#include <cstdint>
+
 #include "backends/cuda/kernels/panels.h"
 
 namespace continuo::cuda {

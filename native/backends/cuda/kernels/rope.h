@@ -1,6 +1,8 @@
 // Rotary positions: what backends/cpu/kernels/rope.h has, of heads [head, head_end) of one row. One thread a pair.
 #pragma once
 
+#include <cstdint>
+
 #include "backends/cuda/kernels/elementwise.h"
 
 namespace continuo::cuda {

@@ -2,6 +2,8 @@
 // matrices that a row goes to, plus the place among those.
 #pragma once
 
+#include <cstdint>
+
 #include "backends/cuda/kernels/cuts.h"
 
 namespace continuo::cuda {

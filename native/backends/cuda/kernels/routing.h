@@ -1,6 +1,8 @@
 // What backends/cpu/kernels/routing.h and the CPU's executor have for routers, of one row.
 #pragma once
 
+#include <cstdint>
+
 #include "backends/cuda/kernels/sample.h"
 #include "graph/forms.h"
 

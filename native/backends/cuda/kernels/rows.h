@@ -1,6 +1,8 @@
 // Commands that work on a row by itself (command.h), by the threads of a block.
 #pragma once
 
+#include <cstdint>
+
 #include "backends/cuda/kernels/cast.h"
 #include "backends/cuda/kernels/command.h"
 #include "backends/cuda/kernels/norm.h"

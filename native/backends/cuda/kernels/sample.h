@@ -1,6 +1,8 @@
 // What a row of logits says: the largest, Σ exp, and the surprisal of a token (native/runtime/sampler.cc).
 #pragma once
 
+#include <cstdint>
+
 #include "backends/cuda/kernels/elementwise.h"
 
 namespace continuo::cuda {

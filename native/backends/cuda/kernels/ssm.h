@@ -2,6 +2,8 @@
 // go through all tokens, so that their state stays in registers; y holds the sum so far.
 #pragma once
 
+#include <cstdint>
+
 #include "backends/cuda/kernels/words.h"
 #include "backends/jobs.h"
 

@@ -3,6 +3,8 @@
 // block.
 #pragma once
 
+#include <cstdint>
+
 #include "backends/cuda/kernels/elementwise.h"
 
 namespace continuo::cuda {

@@ -2,6 +2,8 @@
 // block.
 #pragma once
 
+#include <cstdint>
+
 #include "backends/cuda/kernels/attend.h"
 #include "backends/cuda/kernels/conv.h"
 #include "backends/cuda/kernels/memory.h"

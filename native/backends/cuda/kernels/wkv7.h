@@ -3,6 +3,8 @@
 // every channel goes through shared memory.
 #pragma once
 
+#include <cstdint>
+
 #include "backends/cuda/kernels/scalar.h"
 #include "backends/cuda/kernels/words.h"
 #include "backends/jobs.h"

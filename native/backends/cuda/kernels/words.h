@@ -1,6 +1,8 @@
 // What a thread does at once.
 #pragma once
 
+#include <cstdint>
+
 #include "backends/cuda/kernels/scalar.h"
 
 namespace continuo::cuda {

@@ -11,4 +11,6 @@ const models = process.env.CONTINUO_SHARED_MODELS ?? originalModels
 /** Without it (a lone clone) the tests that compare with its models are skipped; the oracle covers the arithmetic. */
 export const hasShared = existsSync(originalModels)
 export const sharedModel = (name: string): string => join(models, name)
+/** As it was delivered: no test has opened it. To copy, not to open. */
+export const untouchedModel = (name: string): string => join(originalModels, name)
 export const sharedData = (name: string): string => join(shared, 'data', name)

@@ -8,12 +8,12 @@ import { openModel } from '../../src/models/open.ts'
 import { quantizePackage } from '../../src/models/quantize.ts'
 import { testDevice } from '../engine/helpers.ts'
 import { temporaryFolder } from '../engine/packages.ts'
-import { hasShared, sharedModel } from '../engine/paths.ts'
+import { hasShared, sharedModel, untouchedModel } from '../engine/paths.ts'
 
 /** A package that can be written to. */
 const copyOf = (name: string): string => {
   const dir = join(temporaryFolder(), name)
-  cpSync(sharedModel(name), dir, { recursive: true })
+  cpSync(untouchedModel(name), dir, { recursive: true })
   for (const path of ['', ...readdirSync(dir)]) chmodSync(join(dir, path), statSync(join(dir, path)).mode | 0o600)
   return dir
 }

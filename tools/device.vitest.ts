@@ -4,16 +4,20 @@
  */
 import { defineConfig } from 'vitest/config'
 import { suites } from '../vitest.config.ts'
+import { EVERYTHING_ON_A_DEVICE, otherTurns } from './turns.ts'
+
+const include = [
+  'test/cuda/**/*.test.ts',
+  'test/engine/{blocks,constants,executor,filling,grown-tables,memory-graphs,custom-model,rings,volatile-tables}.test.ts',
+  'test/models/{expert-store,perspective,perspective.sessions,perspective.shipped,stateful}.test.ts',
+]
 
 export default defineConfig({
   test: {
     tags: suites.tags,
     globalSetup: ['test/shared-models.ts'],
-    include: [
-      'test/cuda/**/*.test.ts',
-      'test/engine/{blocks,constants,executor,filling,grown-tables,memory-graphs,custom-model,rings,volatile-tables}.test.ts',
-      'test/models/{expert-store,perspective,perspective.sessions,perspective.shipped,stateful}.test.ts',
-    ],
+    include,
+    exclude: otherTurns(include, EVERYTHING_ON_A_DEVICE).slice(),
     env: { CONTINUO_TEST_DEVICE: 'cuda' },
     // Two processes at a time on one device, as users have it.
     maxWorkers: 2,

@@ -4,16 +4,20 @@
  */
 import { defineConfig } from 'vitest/config'
 import { suites } from '../vitest.config.ts'
+import { otherTurns } from './turns.ts'
+
+const include = [
+  'test/crash/**/*.test.ts',
+  'test/engine/{exactness,submit,churn,sampler}.test.ts',
+  'test/operators/{cancel,cancel-random,fork,grammar,outer-memory,paging,penalties,rings,sessions,stream,take-over,worker}.test.ts',
+  'test/sessions/**/*.test.ts',
+]
 
 export default defineConfig({
   test: {
     ...suites,
-    include: [
-      'test/crash/**/*.test.ts',
-      'test/engine/{exactness,submit,churn,sampler}.test.ts',
-      'test/operators/{cancel,cancel-random,fork,grammar,outer-memory,paging,penalties,rings,sessions,stream,take-over,worker}.test.ts',
-      'test/sessions/**/*.test.ts',
-    ],
+    include,
+    exclude: [...suites.exclude, ...otherTurns(include)],
     // They only end what hangs.
     testTimeout: 600_000,
     hookTimeout: 600_000,

@@ -1,11 +1,12 @@
 /**
- * Slow test files in turns: of the files that a change does not touch, `.ci/run` takes a third, chosen by the commit's hash. `npm run test:slow` and
- * `npm run test:all` take all.
+ * Test files in turns: of the slow files, the engine's suites under sanitizers, those of an emulated device and those with guesses, `.ci/run` takes what the
+ * change touches and a third of the others, chosen by the commit's hash. `npm run test:all`, and each suite run by hand, take all.
  *
  * A change touches a file that it alters itself or that imports, over any number of modules, a module that it alters. What stands in no import is in
  * the table: the engine below all, topics, packages. The change: the commits of the last 12 hours before HEAD.
  */
 import { execFileSync } from 'node:child_process'
+import { globSync } from 'node:fs'
 import { readImports } from '../test/tools/imports.ts'
 
 export const TURNS = 3
@@ -13,6 +14,8 @@ export const TURNS = 3
 /** Altered paths that touch every slow test, and those that touch none: the rest is found by imports. */
 const EVERYTHING =
   /^(native\/(?!backends\/cuda\/|test\/|bench\/)|package(-lock)?\.json$|vitest\.config\.ts$|tools\/(slow\.vitest|turns|tiers)\.ts$|models\/)/
+/** The same for the suites of a device: its kernels and their emulation touch them too. */
+export const EVERYTHING_ON_A_DEVICE = new RegExp(`${EVERYTHING.source}|^native/(backends/cuda|test/emulate)/`)
 /** What a path stands for in imports. `test/console` runs the page as a browser loads it. */
 const TABLE: readonly (readonly [altered: RegExp, touched: RegExp])[] = [
   [/^src\/console\//, /^test\/console\//],
@@ -45,14 +48,15 @@ const closureOf = (graph: ReturnType<typeof readImports>, file: string): Readonl
   return found
 }
 
-/** Which of these files run now. `turn`: 0, 1 or 2; `altered`: null where everything runs. */
+/** Which of these files run now. `turn`: 0, 1 or 2; `altered`: null where everything runs; `everything`: paths that touch all of these files. */
 export const filesOfTurn = (
   files: readonly string[],
   turn: number,
   altered: readonly string[] | null,
   graph: ReturnType<typeof readImports>,
+  everything = EVERYTHING,
 ): readonly string[] => {
-  if (altered === null || altered.some((path) => EVERYTHING.test(path))) return files
+  if (altered === null || altered.some((path) => everything.test(path))) return files
   const touched = (file: string): boolean => {
     if (altered.some((path) => TABLE.some(([from, to]) => from.test(path) && to.test(file)))) return true
     const imported = closureOf(graph, file)
@@ -65,8 +69,13 @@ export const filesOfTurn = (
 /** The turn of the commit that is checked out. */
 export const turnOfCommit = (): number => Number.parseInt(git('rev-parse', 'HEAD').slice(0, 8), 16) % TURNS
 
-/** Files among these that `.ci/run` leaves to another turn. */
-export const otherTurns = (files: readonly string[]): readonly string[] => {
-  const run = filesOfTurn(files, turnOfCommit(), alteredPaths(), readImports('.', ['src', 'topics', 'test', 'tools']))
-  return files.filter((file) => !run.includes(file))
+/** Files that these patterns name and that this run leaves to another turn, and says so: none but with CONTINUO_TURNS=on, as in .ci/run. */
+export const otherTurns = (patterns: readonly string[], everything = EVERYTHING): readonly string[] => {
+  if (process.env.CONTINUO_TURNS !== 'on') return []
+  const files = globSync(patterns)
+  const graph = readImports('.', ['src', 'topics', 'test', 'tools'])
+  const run = filesOfTurn(files, turnOfCommit(), alteredPaths(), graph, everything)
+  const later = files.filter((file) => !run.includes(file))
+  if (later.length > 0) console.log(`Left to the turns of other commits: ${later.join(', ')}.`)
+  return later
 }

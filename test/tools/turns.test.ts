@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest'
-import { filesOfTurn, TURNS } from '../../tools/turns.ts'
+import { EVERYTHING_ON_A_DEVICE, filesOfTurn, TURNS } from '../../tools/turns.ts'
 
 const files = ['test/cli/a.test.ts', 'test/kafka/b.test.ts', 'test/operators/c.test.ts', 'test/blobs/d.test.ts']
 const graph = new Map([
@@ -31,6 +31,11 @@ describe('slow test files in turns', () => {
   test('the CUDA backend and native tests touch no suite of the CPU alone', () => {
     const found = turns.map((turn) => run(turn, ['native/backends/cuda/device.cc', 'native/test/wkv7_test.cc']).length)
     expect(found.reduce((sum, length) => sum + length, 0)).toBe(files.length)
+  })
+
+  test('the CUDA backend and its emulation touch all suites of a device', () => {
+    for (const path of ['native/backends/cuda/device.cc', 'native/test/emulate/block.cc', 'native/runtime/engine.cc'])
+      expect(filesOfTurn(files, 0, [path], graph, EVERYTHING_ON_A_DEVICE)).toEqual(files)
   })
 
   test('where git does not tell what changed, everything runs', () => {

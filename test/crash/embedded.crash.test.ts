@@ -44,8 +44,9 @@ describe('a worker on the embedded log, killed at every failpoint and at random,
   const blocks = async () => inBlocks(await openFamily('qwen3', dir), join(dir, 'store'))
   test('with snapshots in blocks, between a blob and the commit that names it', async () =>
     crash(await blocks(), on('once-blocks'), QUICK_BLOBS))
-  test('with a window in blocks, between a blob and the commit that names it', async () =>
-    crash(inBlocks(await openFamily('gpt2-window', dir), join(dir, 'windows')), on('once-window'), QUICK_BLOBS))
+  test('with a window in blocks, between a blob and the commit that names it', { tags: 'slow' }, async () =>
+    crash(inBlocks(await openFamily('gpt2-window', dir), join(dir, 'windows')), on('once-window'), QUICK_BLOBS),
+  )
   for (const { key, name } of FAMILIES.filter((family) => !inFolders.includes(family.key)))
     test(
       `with ${name} and a folder for blobs, between a snapshot and the commit that names it`,

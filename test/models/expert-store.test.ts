@@ -1,4 +1,4 @@
-import { chmodSync, cpSync, existsSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
+import { chmodSync, existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import type { ExpertOptions, OpenModelOptions } from '../../src/engine/options.ts'
@@ -8,13 +8,12 @@ import { openModel } from '../../src/models/open.ts'
 import { quantizePackage } from '../../src/models/quantize.ts'
 import { testDevice } from '../engine/helpers.ts'
 import { temporaryFolder } from '../engine/packages.ts'
-import { hasShared, sharedModel, untouchedModel } from '../engine/paths.ts'
+import { copyWritable, hasShared, sharedModel, untouchedModel } from '../engine/paths.ts'
 
 /** A package that can be written to. */
 const copyOf = (name: string): string => {
   const dir = join(temporaryFolder(), name)
-  cpSync(untouchedModel(name), dir, { recursive: true })
-  for (const path of ['', ...readdirSync(dir)]) chmodSync(join(dir, path), statSync(join(dir, path)).mode | 0o600)
+  copyWritable(untouchedModel(name), dir)
   return dir
 }
 
@@ -149,6 +148,8 @@ describe.skipIf(!hasShared)('a perspective model', () => {
     chmodSync(join(dir, 'experts'), 0o555)
     await run(dir, { experts: {} })
     expect(existsSync(join(dir, 'experts', 'frequencies.bin'))).toBe(false)
+    // So that its owner can remove it.
+    chmodSync(join(dir, 'experts'), 0o755)
   })
 
   it('tells the phases of its opening, the health check last', async () => {

@@ -17,7 +17,7 @@ export default defineConfig({
     tags: suites.tags,
     globalSetup: ['test/shared-models.ts'],
     include,
-    exclude: otherTurns(include, EVERYTHING_ON_A_DEVICE).slice(),
+    exclude: [...otherTurns(include, EVERYTHING_ON_A_DEVICE)],
     env: { CONTINUO_TEST_DEVICE: 'cuda' },
     // Two processes at a time on one device, as users have it.
     maxWorkers: 2,

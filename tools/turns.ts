@@ -12,7 +12,7 @@ import { readImports } from '../test/tools/imports.ts'
 export const TURNS = 3
 
 /** Altered paths that touch every file. */
-const EVERYTHING = /^(package(-lock)?\.json$|vitest\.config\.ts$|tools\/(slow\.vitest|turns|tiers)\.ts$|models\/)/
+const EVERYTHING = /^(package(-lock)?\.json$|vitest\.config\.ts$|tools\/([a-z]+\.vitest|turns|tiers)\.ts$|models\/)/
 /** The same for the suites of a device: its kernels and their emulation touch them too. */
 export const EVERYTHING_ON_A_DEVICE = new RegExp(`${EVERYTHING.source}|^native/(?!bench/)`)
 /** What a path stands for in imports. `test/console` runs the page as a browser loads it. */

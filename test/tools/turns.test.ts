@@ -32,7 +32,7 @@ describe('slow test files in turns', () => {
     }
   })
 
-  test.each([['package-lock.json'], ['tools/turns.ts']])('%s touches all', (altered) => {
+  test.each([['package-lock.json'], ['tools/turns.ts'], ['tools/asan.vitest.ts']])('%s touches all', (altered) => {
     for (const turn of turns) expect(run(turn, [altered])).toEqual(files)
   })
 

@@ -190,7 +190,8 @@ CONTINUO_INLINE float weights_free(float* weights, size_t count, AttendSums& sum
 }
 
 // Queries × vectors of keys whose scores are summed side by side, channel after channel: no partial sums are joined.
-constexpr size_t free_queries = 6, free_vectors = 4;
+// As many sums as the registers of the instruction set hold.
+constexpr size_t free_queries = score_rows, free_vectors = 4;
 
 // What ExactMany of attend_rows.h does, in free order. Scores of few queries wait for memory, and stay as they are.
 struct Free {
@@ -204,14 +205,15 @@ struct Free {
   template <class S> static void scores(const Vectors<S>& keys, const Looking* queries, size_t rows, size_t first,
                                         size_t last, size_t seeing, size_t channels, float scale,
                                         float (*out)[block_terms], Fetch& next) {
-    static_assert(turned_keys == width);
-    alignas(64) float turned[free_vectors][block_terms * turned_keys];
+    static_assert(free_vectors % score_vectors == 0);
+    constexpr size_t groups = free_vectors / score_vectors;
+    alignas(64) float turned[groups][block_terms * turned_keys];
     Slot slot = keys.first;
     for (size_t p = 0, from = seeing; first + p < last; p += free_vectors * width) {
-      for (size_t v = 0; v < free_vectors; ++v) {
-        const size_t before = p + v * width, left = last - first;
-        const size_t count = before < left ? least(width, left - before) : 0;
-        slot = turn_keys(keys, slot, count, channels, turned[v]);
+      for (size_t g = 0; g < groups; ++g) {
+        const size_t before = p + g * turned_keys, left = last - first;
+        const size_t count = before < left ? least(turned_keys, left - before) : 0;
+        slot = turn_keys(keys, slot, count, channels, turned[g]);
         next.positions(count);
       }
       while (queries[from].last <= first + p) ++from;
@@ -220,7 +222,8 @@ struct Free {
         for (size_t i = 0; i < channels; ++i) {
           Vec k[free_vectors];
 #pragma GCC unroll 16
-          for (size_t v = 0; v < free_vectors; ++v) k[v] = load<Vec>(turned[v] + i * width);
+          for (size_t v = 0; v < free_vectors; ++v)
+            k[v] = load<Vec>(turned[v / score_vectors] + i * turned_keys + v % score_vectors * width);
 #pragma GCC unroll 16
           for (size_t r = 0; r < Rows; ++r) {
             const Vec value = splat<Vec>(queries[from + row + r].q[i]);

@@ -61,6 +61,15 @@ describe('the reader of imports', () => {
     ])
   })
 
+  test('leaves out installed packages, whose folders may be named like files', () => {
+    const root = written({
+      'tools/a.ts': '',
+      'tools/api/node_modules/punycode.js/index.js': '',
+      'tools/api/b.ts': "import '../a.ts'\n",
+    })
+    expect([...readImports(root, ['tools']).keys()]).toEqual(['tools/a.ts', 'tools/api/b.ts'])
+  })
+
   test('finds an import that points up, and one between neighbours above the ground', () => {
     const root = written({
       'topics/t.ts': '',

@@ -15,7 +15,9 @@ const importsOf = (source: string): readonly string[] =>
   [...source.matchAll(STATIC), ...source.matchAll(DYNAMIC)].map(([, from, bare]) => (from ?? bare)!)
 
 export const readImports = (root: string, folders: readonly string[]): ImportGraph => {
-  const files = folders.flatMap((folder) => globSync(`${folder}/**/*.{ts,js}`, { cwd: root })).sort()
+  // Installed packages are no modules of the repository, and some have folders whose names end like files.
+  const exclude = (path: string): boolean => path.split('/').includes('node_modules')
+  const files = folders.flatMap((folder) => globSync(`${folder}/**/*.{ts,js}`, { cwd: root, exclude })).sort()
   return new Map(
     files.map((file) => {
       const found = importsOf(readFileSync(join(root, file), 'utf8'))

@@ -191,7 +191,7 @@ const drop = (folder) => {
 }
 
 /** Whether somebody works on the sources in native/: then each is compiled alone, so that a change compiles what it touches. */
-const editing = () => {
+export const editing = () => {
   const { status, stdout } = spawnSync('git', ['status', '--porcelain', '--', 'native'], {
     cwd: root,
     encoding: 'utf8',

@@ -13,7 +13,7 @@
 
 #include "test/check.h"
 
-using namespace continuo;
+namespace continuo::test::arena_test {
 
 namespace {
 
@@ -108,3 +108,5 @@ TEST("arena: a block larger than the address space throws std::bad_alloc, and no
   }
   CHECK(arena.reserved() == 0);
 }
+
+}  // namespace continuo::test::arena_test

@@ -2,8 +2,7 @@
 #include "test/kernel_inputs.h"
 #include "test/reference.h"
 
-using namespace continuo;
-using namespace continuo::test;
+namespace continuo::test::attend_test {
 
 namespace {
 
@@ -375,3 +374,5 @@ TEST("attend: several parts are the softmax over all their positions, to roundin
     }
   }
 }
+
+}  // namespace continuo::test::attend_test

@@ -7,7 +7,7 @@
 #include "backends/cpu/linear.h"
 #include "test/image.h"
 
-using namespace continuo;
+namespace continuo::test::bits_test {
 
 // tools/arm64.mjs compares the printed line between two architectures.
 TEST("every operation, product and chain has the bits that the line below sums up, on any architecture") {
@@ -103,3 +103,5 @@ TEST("every operation, product and chain has the bits that the line below sums u
   CHECK(!(chain == Chain{}));
   std::printf("     bits %s\n", chain.hex().c_str());
 }
+
+}  // namespace continuo::test::bits_test

@@ -5,8 +5,7 @@
 
 #include "test/check.h"
 
-using namespace continuo;
-using namespace continuo::test;
+namespace continuo::test::block_cache_test {
 
 namespace {
 
@@ -185,3 +184,5 @@ TEST(
   owner.join();
   CHECK(!wrong);
 }
+
+}  // namespace continuo::test::block_cache_test

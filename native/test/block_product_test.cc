@@ -5,9 +5,7 @@
 #include "weights/blocks.h"
 #include "weights/widen.h"
 
-using namespace continuo;
-using test::product;
-using test::same_numbers;
+namespace continuo::test::block_product_test {
 
 namespace {
 
@@ -191,7 +189,7 @@ TEST("blocks: products have the same bits on any number of threads, and side by 
     const auto x = random.floats(rows * k, -1, 1);
     std::vector<Constant> constants;
     std::vector<std::vector<float>> want, got;
-    std::vector<Product> all;
+    std::vector<continuo::Product> all;
     size_t bytes = 0;
     for (const std::string_view name : names) {
       const auto w = random_blocks(random, name, 300, k);
@@ -284,3 +282,5 @@ TEST("block products: a constant read back gives the numbers of its file's block
     }
   }
 }
+
+}  // namespace continuo::test::block_product_test

@@ -8,9 +8,7 @@
 #include "backends/cuda/cuda.h"
 #include "test/kernel_inputs.h"
 
-using namespace continuo;
-using test::Random;
-using test::same;
+namespace continuo::test::blocks_test {
 
 namespace {
 
@@ -249,3 +247,5 @@ TEST(
   parent.table.page_in();
   CHECK(family.stands(parent) && listed(parent));
 }
+
+}  // namespace continuo::test::blocks_test

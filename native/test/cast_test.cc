@@ -6,8 +6,7 @@
 
 #include "test/check.h"
 
-using namespace continuo;
-using namespace continuo::test;
+namespace continuo::test::cast_test {
 
 namespace {
 
@@ -74,3 +73,5 @@ TEST("cast: runs of f32 to f16, bf16 and f8, and back, have the bits of each num
     CHECK(static_cast<uint8_t>(code) == narrow_f8(in[i]));
   }
 }
+
+}  // namespace continuo::test::cast_test

@@ -7,7 +7,7 @@
 #include "weights/safetensors.h"
 #include "weights/weights.h"
 
-using namespace continuo;
+namespace continuo::test::constants_test {
 
 namespace {
 
@@ -198,3 +198,5 @@ TEST("constants: the exponential of maps is within 4 ulp of the library's") {
   CHECK(near);
   CHECK(exp_of(0) == 1 && exp_of(-1000) == 0 && std::isinf(exp_of(1000)) && std::isnan(exp_of(std::nan(""))));
 }
+
+}  // namespace continuo::test::constants_test

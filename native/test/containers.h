@@ -10,10 +10,10 @@
 
 namespace continuo::test {
 
-// Bytes that are appended to, little-endian.
-class Bytes {
+// ImageBytes that are appended to, little-endian.
+class ImageBytes {
  public:
-  template <class T> Bytes& number(T value) {
+  template <class T> ImageBytes& number(T value) {
     for (size_t i = 0; i < sizeof(T); ++i) {
       char byte;
       std::memcpy(&byte, reinterpret_cast<const char*>(&value) + i, 1);
@@ -21,9 +21,9 @@ class Bytes {
     }
     return *this;
   }
-  Bytes& raw(std::string_view bytes) { return text_ += bytes, *this; }
+  ImageBytes& raw(std::string_view bytes) { return text_ += bytes, *this; }
   // With its length in front, as GGUF has it.
-  Bytes& text(std::string_view value) { return number<uint64_t>(value.size()).raw(value); }
+  ImageBytes& text(std::string_view value) { return number<uint64_t>(value.size()).raw(value); }
 
   const std::string& string() const { return text_; }
   std::vector<std::byte> bytes() const {
@@ -48,7 +48,7 @@ struct GgufTensor {
 inline std::vector<std::byte> gguf_image(const std::vector<std::string>& entries,
                                          const std::vector<GgufTensor>& tensors, uint32_t version = 3,
                                          size_t alignment = 32) {
-  Bytes out;
+  ImageBytes out;
   out.raw("GGUF").number(version).number<uint64_t>(tensors.size()).number<uint64_t>(entries.size());
   for (const auto& entry : entries) out.raw(entry);
   std::string data;
@@ -73,7 +73,7 @@ struct ZipEntry {
 
 // With `wide` sizes and places stand in zip64 fields only.
 inline std::vector<std::byte> zip_image(const std::vector<ZipEntry>& entries, bool wide = false) {
-  Bytes out, directory;
+  ImageBytes out, directory;
   for (const auto& entry : entries) {
     const uint64_t at = out.string().size();
     const auto narrow = [&](uint64_t n) { return wide ? 0xFFFFFFFFu : static_cast<uint32_t>(n); };
@@ -107,9 +107,9 @@ inline std::vector<std::byte> zip_image(const std::vector<ZipEntry>& entries, bo
 
 // The instructions of a pickle.
 inline std::string pickle_text(std::string_view value) {
-  return "X" + Bytes().number(static_cast<uint32_t>(value.size())).raw(value).string();
+  return "X" + ImageBytes().number(static_cast<uint32_t>(value.size())).raw(value).string();
 }
-inline std::string pickle_whole(int32_t value) { return "J" + Bytes().number(value).string(); }
+inline std::string pickle_whole(int32_t value) { return "J" + ImageBytes().number(value).string(); }
 inline std::string pickle_extents(const std::vector<int32_t>& extents) {
   std::string out = "(";
   for (const int32_t extent : extents) out += pickle_whole(extent);

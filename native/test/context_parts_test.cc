@@ -7,7 +7,7 @@
 #include "test/image.h"
 #include "test/kernel_inputs.h"
 
-using namespace continuo;
+namespace continuo::test::context_parts_test {
 
 namespace {
 
@@ -141,3 +141,5 @@ TEST("context: a part has those positions and places of the whole, and what foll
     if (auto cuda = open_cuda()) parts(*cuda, places);
   }
 }
+
+}  // namespace continuo::test::context_parts_test

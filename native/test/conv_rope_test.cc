@@ -1,8 +1,7 @@
 #include "test/kernel_inputs.h"
 #include "test/reference.h"
 
-using namespace continuo;
-using namespace continuo::test;
+namespace continuo::test::conv_rope_test {
 
 namespace {
 
@@ -181,3 +180,5 @@ TEST("rope: a rotation by increments · position turns, within rounding, at any 
     }
   }
 }
+
+}  // namespace continuo::test::conv_rope_test

@@ -11,8 +11,8 @@
 #include "backends/cuda/kernels/launch.h"
 #include "test/check.h"
 
-using namespace continuo;
-using namespace continuo::test;
+namespace continuo::test::cuda_emulator_test {
+
 using cuda::launch;
 
 namespace {
@@ -404,3 +404,5 @@ TEST(
 }
 
 #endif
+
+}  // namespace continuo::test::cuda_emulator_test

@@ -9,10 +9,9 @@
 #include "test/emulated.h"
 #include "test/engines.h"
 
-using namespace continuo;
-using test::logits, test::open, test::process, test::random_tokens;
+namespace continuo::test::cuda_engine_test {
+
 #if defined(CONTINUO_EMULATE)
-using test::Emulated;
 #endif
 
 namespace {
@@ -286,3 +285,5 @@ TEST(
   }
 }
 #endif
+
+}  // namespace continuo::test::cuda_engine_test

@@ -4,8 +4,7 @@
 #include "test/check.h"
 #include "test/emulated.h"
 
-using namespace continuo;
-using namespace continuo::test;
+namespace continuo::test::cuda_events_test {
 
 TEST("emulator: an event is reached with the work before it and no further, by the host or by a stream that waits") {
   CHECK(cudaDeviceReset() == cudaSuccess);
@@ -57,3 +56,5 @@ TEST("emulator: an event is reached with the work before it and no further, by t
 }
 
 #endif
+
+}  // namespace continuo::test::cuda_events_test

@@ -12,8 +12,7 @@
 #include "test/emulated.h"
 #include "test/expert_stores.h"
 
-using namespace continuo;
-using namespace continuo::test;
+namespace continuo::test::cuda_experts_test {
 
 namespace {
 
@@ -205,3 +204,5 @@ TEST(
     CHECK(same(got, want));
   }
 }
+
+}  // namespace continuo::test::cuda_experts_test

@@ -10,8 +10,7 @@
 #include "test/emulated.h"
 #include "test/lists.h"
 
-using namespace continuo;
-using namespace continuo::test;
+namespace continuo::test::cuda_lay_test {
 
 namespace {
 
@@ -228,3 +227,5 @@ TEST("cuda lay: where memory is short the staging is given up, and taken again w
   CHECK(list.right());
 }
 #endif
+
+}  // namespace continuo::test::cuda_lay_test

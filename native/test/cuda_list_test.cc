@@ -3,8 +3,7 @@
 #include "test/cuda/staged.h"
 #include "test/lists.h"
 
-using namespace continuo;
-using namespace continuo::test;
+namespace continuo::test::cuda_list_test {
 
 TEST("cuda list: rows have the bits of the written rule, for every type, size and kind of number") {
   Random random(312);
@@ -45,3 +44,5 @@ TEST("cuda list: rows have the bits of the written rule, for every type, size an
     }
   }
 }
+
+}  // namespace continuo::test::cuda_list_test

@@ -7,8 +7,7 @@
 #include "test/engines.h"
 #include "test/outer_memory.h"
 
-using namespace continuo;
-using namespace continuo::test;
+namespace continuo::test::cuda_memory_test {
 
 namespace {
 
@@ -156,3 +155,5 @@ TEST("cuda memory: a beat reads the block that it closes and the block that it a
   });
 }
 #endif
+
+}  // namespace continuo::test::cuda_memory_test

@@ -3,8 +3,8 @@
 #include "base/cast.h"
 #include "test/cuda/steps.h"
 
-using namespace continuo;
-using namespace continuo::test;
+namespace continuo::test::cuda_moves_test {
+
 using cuda::Family;
 
 namespace {
@@ -236,3 +236,5 @@ TEST("finite finds a NaN or an infinity anywhere; fill writes elements of every 
     CHECK(right);
   }
 }
+
+}  // namespace continuo::test::cuda_moves_test

@@ -4,8 +4,7 @@
 #include "test/cuda/weights.h"
 #include "test/kernel_inputs.h"
 
-using namespace continuo;
-using namespace continuo::test;
+namespace continuo::test::cuda_multiply_test {
 
 namespace {
 
@@ -170,3 +169,5 @@ TEST("cuda multiply: f16 and bf16 weights of every bit pattern widen as on the C
     }
   }
 }
+
+}  // namespace continuo::test::cuda_multiply_test

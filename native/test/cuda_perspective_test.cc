@@ -4,8 +4,8 @@
 
 #include "test/cuda/steps.h"
 
-using namespace continuo;
-using namespace continuo::test;
+namespace continuo::test::cuda_perspective_test {
+
 using cuda::Family;
 
 namespace {
@@ -220,3 +220,5 @@ TEST("cuda perspective: its recurrence has the CPU's bits over runs of any lengt
     CHECK(same(y) && same(state));
   }
 }
+
+}  // namespace continuo::test::cuda_perspective_test

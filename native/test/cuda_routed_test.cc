@@ -8,8 +8,7 @@
 #include "test/image.h"
 #include "test/kernel_inputs.h"
 
-using namespace continuo;
-using namespace continuo::test;
+namespace continuo::test::cuda_routed_test {
 
 namespace {
 
@@ -180,3 +179,5 @@ TEST(
   // embed | router | softmax, topk, gather | routes, gate, up | silu, mul | down | combine, add, shift
   CHECK(there.launches((*on_device)->graph.language->step) == 9);
 }
+
+}  // namespace continuo::test::cuda_routed_test

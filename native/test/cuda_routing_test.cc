@@ -2,8 +2,8 @@
 // ranges of rows.
 #include "test/cuda/steps.h"
 
-using namespace continuo;
-using namespace continuo::test;
+namespace continuo::test::cuda_routing_test {
+
 using cuda::Family;
 
 TEST("cuda rows: what routes has the CPU's bits, for any width, part and kind of number") {
@@ -91,3 +91,5 @@ TEST("cuda rows: topk gives the places of the largest in ascending order, of equ
     CHECK(same(places));
   }
 }
+
+}  // namespace continuo::test::cuda_routing_test

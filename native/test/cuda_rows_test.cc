@@ -3,8 +3,8 @@
 #include "runtime/sampler.h"
 #include "test/cuda/steps.h"
 
-using namespace continuo;
-using namespace continuo::test;
+namespace continuo::test::cuda_rows_test {
+
 using cuda::Family;
 
 TEST("cuda rows: functions of one number have the CPU's bits, for any width, part and range of rows") {
@@ -273,3 +273,5 @@ TEST("cuda rows: within one launch a command reads the results of earlier comman
           same(kept));
   }
 }
+
+}  // namespace continuo::test::cuda_rows_test

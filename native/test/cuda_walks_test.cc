@@ -3,8 +3,8 @@
 #include "base/cast.h"
 #include "test/cuda/steps.h"
 
-using namespace continuo;
-using namespace continuo::test;
+namespace continuo::test::cuda_walks_test {
+
 using cuda::Family;
 
 namespace {
@@ -594,3 +594,5 @@ TEST("cuda walks: heads of one row go through recurrence, norm, bonus and gate i
     CHECK(same(y) && same(normed) && same(added) && same(gated) && same(states.numbers));
   }
 }
+
+}  // namespace continuo::test::cuda_walks_test

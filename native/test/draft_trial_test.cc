@@ -2,7 +2,7 @@
 
 #include "test/engines.h"
 
-using namespace continuo;
+namespace continuo::test::draft_trial_test {
 
 namespace {
 
@@ -75,3 +75,5 @@ TEST("draft trials: tokens of steps without rows count for their window") {
   }
   CHECK(with > 3900);
 }
+
+}  // namespace continuo::test::draft_trial_test

@@ -2,7 +2,7 @@
 
 #include "test/engines.h"
 
-using namespace continuo;
+namespace continuo::test::drafts_test {
 
 namespace {
 
@@ -120,3 +120,5 @@ TEST("drafts: the past of a context begins anew where the context was restored o
   context.head.pulse += 5;
   CHECK(proposed(drafts, context, 4, 3) == std::vector<int32_t>({4, 4, 4}));
 }
+
+}  // namespace continuo::test::drafts_test

@@ -2,8 +2,7 @@
 #include "test/reference.h"
 #include "test/ulp.h"
 
-using namespace continuo;
-using namespace continuo::test;
+namespace continuo::test::elementwise_test {
 
 namespace {
 
@@ -182,3 +181,5 @@ TEST("range: every table gives the bits of the written rule for any numbers, and
     }
   }
 }
+
+}  // namespace continuo::test::elementwise_test

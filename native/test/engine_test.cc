@@ -9,8 +9,7 @@
 #include <immintrin.h>
 #endif
 
-using namespace continuo;
-using test::logits, test::open, test::process, test::random_tokens;
+namespace continuo::test::engine_test {
 
 namespace {
 
@@ -325,3 +324,5 @@ TEST("thread pool: every task runs exactly once, whatever the number of threads"
     }
   }
 }
+
+}  // namespace continuo::test::engine_test

@@ -4,9 +4,9 @@
 
 #include "test/expert_stores.h"
 
-using namespace continuo;
+namespace continuo::test::expert_cache_test {
+
 using namespace continuo::experts;
-using namespace continuo::test;
 
 namespace {
 
@@ -241,3 +241,5 @@ TEST("expert cache: predictions are judged when their layer is routed; what was 
   CHECK(told.uses == 3 && told.hits == 2 && told.prefetched == 1);
   script->release_all();
 }
+
+}  // namespace continuo::test::expert_cache_test

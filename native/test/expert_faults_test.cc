@@ -6,9 +6,9 @@
 
 #include "test/expert_stores.h"
 
-using namespace continuo;
+namespace continuo::test::expert_faults_test {
+
 using namespace continuo::experts;
-using namespace continuo::test;
 
 namespace {
 
@@ -23,7 +23,7 @@ bool one_says(const std::vector<std::string>& notes, const std::string& part) {
 // errno, in place of the true one.
 CacheOptions failing(uint64_t offset, int times, int64_t result) {
   const auto script = std::make_shared<Script>();
-  script->fault = [=](const Piece& piece, int64_t read) mutable {
+  script->fault = [=](const experts::Piece& piece, int64_t read) mutable {
     return piece.offset == offset && times-- > 0 ? result : read;
   };
   return scripted(script);
@@ -102,7 +102,7 @@ TEST("expert cache: short reads are continued, past the page cache at a page") {
     const auto script = std::make_shared<Script>();
     script->shuffled = true;
     Random random(3);
-    script->fault = [&](const Piece& piece, int64_t result) {
+    script->fault = [&](const experts::Piece& piece, int64_t result) {
       if (result < int64_t{2 * page}) return result;
       const bool direct = (::fcntl(piece.fd, F_GETFL) & O_DIRECT) != 0;
       const auto kept = static_cast<int64_t>(random.below(static_cast<size_t>(result)));
@@ -122,7 +122,7 @@ TEST("expert cache: short reads are continued, past the page cache at a page") {
 TEST("expert cache: a file system that refuses O_DIRECT at the first read is read through the page cache, said once") {
   const Store store(1);
   const auto script = std::make_shared<Script>();
-  script->fault = [](const Piece& piece, int64_t result) {
+  script->fault = [](const experts::Piece& piece, int64_t result) {
     return (::fcntl(piece.fd, F_GETFL) & O_DIRECT) != 0 ? -int64_t{EINVAL} : result;
   };
   const auto cache = store.cache(8, scripted(script));
@@ -138,7 +138,7 @@ TEST("expert cache: a record with a wrong checksum is read once more; where it i
   for (const Io io : {Io::direct, Io::buffered}) {
     const auto script = std::make_shared<Script>();
     int times = 1;
-    script->fault = [&](const Piece& piece, int64_t result) {
+    script->fault = [&](const experts::Piece& piece, int64_t result) {
       if (piece.offset == store.offset(0, 5) && times-- > 0) piece.to[77] ^= std::byte{1};
       return result;
     };
@@ -275,3 +275,5 @@ TEST("expert cache: where memory cannot be had the bound is lowered, but holds t
   options.memory = [](size_t) { return false; };
   CHECK_SAYS(store.open(options), "There is no memory for two experts of ");
 }
+
+}  // namespace continuo::test::expert_faults_test

@@ -7,9 +7,9 @@
 #include "test/kernel_inputs.h"
 #include "test/matrices.h"
 
-using namespace continuo;
+namespace continuo::test::expert_form_test {
+
 using namespace continuo::experts;
-using namespace continuo::test;
 
 namespace {
 
@@ -263,3 +263,5 @@ TEST("expert straight: within the derived error of the exact product with the ro
     }
   }
 }
+
+}  // namespace continuo::test::expert_form_test

@@ -3,8 +3,7 @@
 #include "test/engines.h"
 #include "test/expert_stores.h"
 
-using namespace continuo;
-using namespace continuo::test;
+namespace continuo::test::expert_parking_test {
 
 namespace {
 
@@ -227,3 +226,5 @@ TEST("parking: a model that is closed while runs are parked answers their items"
   }
   script->release_all();
 }
+
+}  // namespace continuo::test::expert_parking_test

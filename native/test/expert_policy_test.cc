@@ -8,9 +8,9 @@
 #include "experts/frequencies.h"
 #include "test/expert_stores.h"
 
-using namespace continuo;
+namespace continuo::test::expert_policy_test {
+
 using namespace continuo::experts;
-using namespace continuo::test;
 
 namespace {
 
@@ -268,3 +268,5 @@ TEST("expert cache: a frequency is the share of the last tokens, newer ones more
     for (size_t e = 0; e < 3; ++e) CHECK(std::abs(table.frequency(0, e) - expected[e]) < 1e-5);
   }
 }
+
+}  // namespace continuo::test::expert_policy_test

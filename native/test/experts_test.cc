@@ -10,9 +10,9 @@
 #include "experts/pack.h"
 #include "test/expert_sources.h"
 
-using namespace continuo;
+namespace continuo::test::experts_test {
+
 using namespace continuo::experts;
-using namespace continuo::test;
 
 namespace {
 
@@ -225,3 +225,5 @@ TEST("experts: an index that lies, and has the checksum for it, is refused befor
   }
   CHECK(refused > 1500);
 }
+
+}  // namespace continuo::test::experts_test

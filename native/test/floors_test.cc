@@ -9,6 +9,8 @@
 
 #include "test/check.h"
 
+namespace continuo::test::floors_test {
+
 namespace {
 
 namespace fs = std::filesystem;
@@ -72,3 +74,5 @@ TEST("floors: every folder of native/ is a floor, or stands on top") {
   std::sort(known.begin(), known.end());
   CHECK(rooms == known);
 }
+
+}  // namespace continuo::test::floors_test

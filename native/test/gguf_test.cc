@@ -7,20 +7,17 @@
 #include "weights/blocks.h"
 #include "weights/tensor_files.h"
 
-using namespace continuo;
-using test::Bytes;
-using test::gguf_image;
-using test::GgufTensor;
+namespace continuo::test::gguf_test {
 
 namespace {
 
 enum Kind : uint32_t { u8, i8, u16, i16, u32, i32, f32, boolean, string, array, u64, i64, f64 };
 
 template <class T> std::string entry(std::string_view key, uint32_t kind, T value) {
-  return Bytes().text(key).number(kind).number(value).string();
+  return ImageBytes().text(key).number(kind).number(value).string();
 }
 std::string entry(std::string_view key, std::string_view value) {
-  return Bytes().text(key).number<uint32_t>(string).text(value).string();
+  return ImageBytes().text(key).number<uint32_t>(string).text(value).string();
 }
 
 // Writes what it visits.
@@ -46,7 +43,7 @@ const std::vector<std::string> good_entries{entry("general.architecture", "test"
                                             entry<uint8_t>("b", boolean, 1),
                                             entry<uint64_t>("u", u64, 1ull << 63),
                                             entry<double>("d", f64, -0.5),
-                                            Bytes()
+                                            ImageBytes()
                                                 .text("tokens")
                                                 .number<uint32_t>(array)
                                                 .number<uint32_t>(string)
@@ -54,7 +51,7 @@ const std::vector<std::string> good_entries{entry("general.architecture", "test"
                                                 .text("a")
                                                 .text("ß")
                                                 .string(),
-                                            Bytes()
+                                            ImageBytes()
                                                 .text("nested")
                                                 .number<uint32_t>(array)
                                                 .number<uint32_t>(array)
@@ -93,10 +90,11 @@ TEST("gguf: every kind of false file is refused with a sentence") {
   CHECK_SAYS(refused({}, {}, 1), "version 1, expected 3 or 2");
   CHECK_SAYS(refused({}, {}, 4), "version 4");
   CHECK_SAYS(refused({}, {}, 0x03000000), "byte-swapped");
-  CHECK_SAYS(read_gguf(Bytes().raw("GGUF").number<uint32_t>(3).bytes(), "x.gguf"), "8 bytes");
-  CHECK_SAYS(read_gguf(Bytes().raw("GGUF").number<uint32_t>(3).number<uint64_t>(1ull << 60).number<uint64_t>(1).bytes(),
-                       "x.gguf"),
-             "announces");
+  CHECK_SAYS(read_gguf(ImageBytes().raw("GGUF").number<uint32_t>(3).bytes(), "x.gguf"), "8 bytes");
+  CHECK_SAYS(
+      read_gguf(ImageBytes().raw("GGUF").number<uint32_t>(3).number<uint64_t>(1ull << 60).number<uint64_t>(1).bytes(),
+                "x.gguf"),
+      "announces");
   CHECK_SAYS(refused({entry("k", "1"), entry("k", "2")}), "key \"k\" twice");
   CHECK_SAYS(refused({entry("", "1")}), "a key of 0 bytes");
   CHECK_SAYS(refused({entry("\xFF", "1")}), "not UTF-8");
@@ -106,13 +104,13 @@ TEST("gguf: every kind of false file is refused with a sentence") {
   CHECK_SAYS(refused({entry<uint32_t>("general.alignment", u32, 3)}), "the alignment 3");
   CHECK_SAYS(refused({entry<uint64_t>("general.alignment", u64, 32)}), "no u32");
   const auto list = [](uint32_t kind, uint64_t count) {
-    return Bytes().text("k").number<uint32_t>(array).number(kind).number(count).string();
+    return ImageBytes().text("k").number<uint32_t>(array).number(kind).number(count).string();
   };
   CHECK_SAYS(refused({list(u8, 1ull << 40)}), "an array of 1099511627776 u8");
   CHECK_SAYS(refused({list(99, 0)}), "array of the unknown kind 99");
-  std::string deep = Bytes().text("k").number<uint32_t>(array).string();
-  for (int i = 0; i < 5; ++i) deep += Bytes().number<uint32_t>(array).number<uint64_t>(1).string();
-  CHECK_SAYS(refused({deep + Bytes().number<uint32_t>(u8).number<uint64_t>(0).string()}), "deeper than 4");
+  std::string deep = ImageBytes().text("k").number<uint32_t>(array).string();
+  for (int i = 0; i < 5; ++i) deep += ImageBytes().number<uint32_t>(array).number<uint64_t>(1).string();
+  CHECK_SAYS(refused({deep + ImageBytes().number<uint32_t>(u8).number<uint64_t>(0).string()}), "deeper than 4");
   CHECK_SAYS(refused({}, {{"a", {1}, 0, "1234"}, {"a", {1}, 0, "1234"}}), "\"a\" twice");
   CHECK_SAYS(refused({}, {{"a", std::vector<uint64_t>(9, 1), 0, ""}}), "9 axes");
   CHECK_SAYS(refused({}, {{"a", {1ull << 40, 1ull << 40}, 0, ""}}), "too large");
@@ -185,3 +183,5 @@ TEST("blocks: values of each format by hand") {
   q = widened("MXFP4", std::string("\x00", 1) + std::string(16, '\x21'));
   CHECK(q[0] == 0x1p-128f && q[16] == 0x1p-127f);
 }
+
+}  // namespace continuo::test::gguf_test

@@ -10,7 +10,7 @@
 #include "test/image.h"
 #include "test/outer_memory.h"
 
-using namespace continuo;
+namespace continuo::test::graph_test {
 
 namespace {
 
@@ -166,3 +166,5 @@ TEST("op table: every op but the three of control flow is found by its name, and
   CHECK(find_op("Tanh") == nullptr);
   CHECK(find_op("") == nullptr);
 }
+
+}  // namespace continuo::test::graph_test

@@ -8,7 +8,7 @@
 #include "runtime/context.h"
 #include "test/image.h"
 
-using namespace continuo;
+namespace continuo::test::grown_table_test {
 
 namespace {
 
@@ -172,3 +172,5 @@ TEST("grown tables: only where a row could have written is looked at for numbers
   spoil({1, 0, 0, 19, 0});
   CHECK(!context.finite());
 }
+
+}  // namespace continuo::test::grown_table_test

@@ -7,8 +7,7 @@
 #include "runtime/chance.h"
 #include "test/check.h"
 
-using namespace continuo;
-using namespace continuo::test;
+namespace continuo::test::hyper_memory_test {
 
 namespace {
 
@@ -164,3 +163,5 @@ TEST("hyperdimensional memory: counters stop at ±127, however often a token is 
   const auto recalled = space.recall(banks, space.key(hidden));
   CHECK(recalled.found && recalled.hit && recalled.token == 7 && recalled.distance == 0 && recalled.bank == bank);
 }
+
+}  // namespace continuo::test::hyper_memory_test

@@ -2,7 +2,7 @@
 
 #include "test/check.h"
 
-using namespace continuo;
+namespace continuo::test::json_test {
 
 TEST("JSON: values keep their kind, order and 64-bit numbers") {
   auto value =
@@ -71,3 +71,5 @@ TEST("JSON: random bytes never do more than fail") {
     (void)json::parse(source);
   }
 }
+
+}  // namespace continuo::test::json_test

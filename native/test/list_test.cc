@@ -1,8 +1,7 @@
 // Rows of the list of a memory outside, on every instruction set.
 #include "test/lists.h"
 
-using namespace continuo;
-using namespace continuo::test;
+namespace continuo::test::list_test {
 
 TEST("list: every table reads and turns rows by the written rule, for every type, size and kind of number") {
   Random random(311);
@@ -24,3 +23,5 @@ TEST("list: every table reads and turns rows by the written rule, for every type
     }
   }
 }
+
+}  // namespace continuo::test::list_test

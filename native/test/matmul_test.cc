@@ -2,9 +2,7 @@
 #include "test/kernel_inputs.h"
 #include "test/matrices.h"
 
-using namespace continuo;
-using test::products;
-using test::same_numbers;
+namespace continuo::test::matmul_test {
 
 namespace {
 
@@ -226,3 +224,5 @@ TEST("weights: a spec without a tensor gives an empty constant; copies of a cons
   packed->constants.clear();
   CHECK(copy.vector()[3] == 0);
 }
+
+}  // namespace continuo::test::matmul_test

@@ -1,8 +1,7 @@
 #include "test/kernel_inputs.h"
 #include "test/reference.h"
 
-using namespace continuo;
-using namespace continuo::test;
+namespace continuo::test::memory_test {
 
 namespace {
 
@@ -352,3 +351,5 @@ TEST(
     }
   }
 }
+
+}  // namespace continuo::test::memory_test

@@ -1,7 +1,6 @@
 #include "test/kernel_inputs.h"
 
-using namespace continuo;
-using namespace continuo::test;
+namespace continuo::test::norm_test {
 
 namespace {
 
@@ -263,3 +262,5 @@ TEST("rmsnorm and unit: within the derived error of the exact ones") {
     }
   }
 }
+
+}  // namespace continuo::test::norm_test

@@ -4,7 +4,7 @@
 
 #include "test/check.h"
 
-using namespace continuo;
+namespace continuo::test::pace_test {
 
 namespace {
 
@@ -99,3 +99,5 @@ TEST("pace: a step waits for an answered session as long as the wait costs the o
   CHECK(!pace.wait_until(0, at(2.2)));
   CHECK(pace.reading_rows(0, most) == most);
 }
+
+}  // namespace continuo::test::pace_test

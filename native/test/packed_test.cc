@@ -16,7 +16,7 @@
 #include "weights/packed_file.h"
 #include "weights/safetensors.h"
 
-using namespace continuo;
+namespace continuo::test::packed_test {
 
 namespace {
 
@@ -229,3 +229,5 @@ TEST("weights: packed weights are read-only, whether in memory or mapped from a 
     }
   }
 }
+
+}  // namespace continuo::test::packed_test

@@ -6,8 +6,7 @@
 #include "backends/cpu/kernels/kernels.h"
 #include "test/check.h"
 
-using namespace continuo;
-using namespace continuo::test;
+namespace continuo::test::payload_test {
 
 namespace {
 
@@ -113,3 +112,5 @@ TEST("payload: has its bytes, and reads back what the cast of each number gives,
     }
   }
 }
+
+}  // namespace continuo::test::payload_test

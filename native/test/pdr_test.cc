@@ -1,8 +1,7 @@
 // The kernels that the perspective family adds, against the rules of kernels/pdr.h, one number at a time.
 #include "test/recurrences.h"
 
-using namespace continuo;
-using namespace continuo::test;
+namespace continuo::test::pdr_test {
 
 namespace {
 
@@ -239,3 +238,5 @@ TEST("whole: every table rounds to the nearest by one scale, ties to even; to 0 
     }
   }
 }
+
+}  // namespace continuo::test::pdr_test

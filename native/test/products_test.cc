@@ -6,7 +6,7 @@
 #include "graph/graph.h"
 #include "test/image.h"
 
-using namespace continuo;
+namespace continuo::test::products_test {
 
 namespace {
 
@@ -61,3 +61,5 @@ TEST("cpu: no product of a group writes where another one reads, which the memor
   CHECK(in_the_way(program, program.lifetimes));
   CHECK(!in_the_way(program, grouped_lifetimes(program)));
 }
+
+}  // namespace continuo::test::products_test

@@ -2,11 +2,10 @@
 #include "test/matrices.h"
 #include "weights/widen.h"
 
-using namespace continuo;
-using test::product;
-using test::products;
-using test::quantise_by_the_rule;
-using test::same_numbers;
+namespace continuo::test::quantised_test {
+
+// Beside the overload below.
+using continuo::test::product;
 
 namespace {
 
@@ -397,3 +396,5 @@ TEST("quantised: a constant read back gives its integers times their scales") {
     }
   }
 }
+
+}  // namespace continuo::test::quantised_test

@@ -1,8 +1,7 @@
 #include "test/kernel_inputs.h"
 #include "test/reference.h"
 
-using namespace continuo;
-using namespace continuo::test;
+namespace continuo::test::reduce_test {
 
 TEST("sum_exp: every table gives the bits of the written order, for any length, alignment and kind of number") {
   Random random(61);
@@ -79,3 +78,5 @@ TEST("finite sees a single NaN or infinity anywhere, and nothing else") {
     }
   }
 }
+
+}  // namespace continuo::test::reduce_test

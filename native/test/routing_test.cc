@@ -1,8 +1,7 @@
 #include "test/kernel_inputs.h"
 #include "test/reference.h"
 
-using namespace continuo;
-using namespace continuo::test;
+namespace continuo::test::routing_test {
 
 namespace {
 
@@ -121,3 +120,5 @@ TEST("combine: every table gives the bits of the written rule, and lies within i
     }
   }
 }
+
+}  // namespace continuo::test::routing_test

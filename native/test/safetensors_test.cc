@@ -5,8 +5,7 @@
 #include "test/image.h"
 #include "weights/mapped_file.h"
 
-using namespace continuo;
-using test::image_of;
+namespace continuo::test::safetensors_test {
 
 TEST("safetensors: tensors are found with dtype, shape and bytes") {
   const auto image = image_of(
@@ -87,3 +86,5 @@ TEST("weights: f16 widens exactly, subnormals and specials too") {
   CHECK(widen_f16(0x7C00) == INFINITY);
   CHECK(widen_f16(0x7E00) != widen_f16(0x7E00));
 }
+
+}  // namespace continuo::test::safetensors_test

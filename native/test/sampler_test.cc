@@ -11,7 +11,7 @@
 #include "runtime/philox.h"
 #include "test/check.h"
 
-using namespace continuo;
+namespace continuo::test::sampler_test {
 
 static const Kernels& fastest = *runnable_kernels().front();
 
@@ -232,3 +232,5 @@ TEST("chain: the written rule, its text form, and that every bit and the order c
                 static_cast<unsigned long long>(b));
   CHECK(after({{3, {1}}}) == text);
 }
+
+}  // namespace continuo::test::sampler_test

@@ -2,8 +2,7 @@
 #include "backends/cpu/kernels/kernels.h"
 #include "test/engines.h"
 
-using namespace continuo;
-using test::open, test::process, test::random_tokens;
+namespace continuo::test::scheduler_test {
 
 namespace {
 
@@ -250,3 +249,5 @@ TEST(
     CHECK(context->head.pulse == 3 + got.size());
   }
 }
+
+}  // namespace continuo::test::scheduler_test

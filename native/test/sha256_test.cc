@@ -7,7 +7,7 @@
 
 #include "test/check.h"
 
-using namespace continuo;
+namespace continuo::test::sha256_test {
 
 namespace {
 
@@ -73,3 +73,5 @@ TEST("sha256: four at a time give the hashes of each") {
     for (size_t i = 0; i < texts.size(); ++i) CHECK(hashes[i].hex() == hash_of(texts[i], false));
   }
 }
+
+}  // namespace continuo::test::sha256_test

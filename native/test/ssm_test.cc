@@ -1,7 +1,6 @@
 #include "test/recurrences.h"
 
-using namespace continuo;
-using namespace continuo::test;
+namespace continuo::test::ssm_test {
 
 namespace {
 
@@ -120,3 +119,5 @@ TEST("ssm: within the derived error of the exact recurrence") {
     for (const auto* table : tables()) check_within(run(random, table, h), {y, y_bound, S, E});
   }
 }
+
+}  // namespace continuo::test::ssm_test

@@ -8,8 +8,7 @@
 #include "test/image.h"
 #include "test/matrices.h"
 
-using namespace continuo;
-using test::Bytes;
+namespace continuo::test::tensor_files_test {
 
 namespace {
 
@@ -56,7 +55,7 @@ TEST("tensor files: the reader of a file follows from its content; a tensor know
 
 TEST("weights: F64 is rounded to f32 once; blocks are widened exactly, by rows and transposed") {
   const std::vector<double> numbers{0.1, -1e-50, 1.0 + 0x1p-24, 1.0 + 0x1p-24 + 0x1p-40};
-  Bytes wide;
+  ImageBytes wide;
   for (const double number : numbers) wide.number(number);
   ConstantSpec spec;
   spec.name = spec.tensor = "v";
@@ -66,12 +65,12 @@ TEST("weights: F64 is rounded to f32 once; blocks are widened exactly, by rows a
   auto packed = test::pack_one(spec, {{"v", "F64", {4}, 0, wide_bytes, 0}});
   CHECK(packed && packed->dtype == Dtype::f32);
   for (size_t i = 0; i < 4; ++i) CHECK(packed->vector()[i] == static_cast<float>(numbers[i]));
-  const auto huge = Bytes().number<double>(1e300).bytes();
+  const auto huge = ImageBytes().number<double>(1e300).bytes();
   spec.shape = {1};
   CHECK_SAYS(test::pack_one(spec, {{"v", "F64", {1}, 0, huge, 0}}), "holds an infinity at element 0");
 
   // Two rows of Q8_0 with the scales 1 and 2.
-  Bytes blocks;
+  ImageBytes blocks;
   for (const uint16_t scale : {0x3C00, 0x4000}) {
     blocks.number(scale);
     for (int i = 0; i < 32; ++i) blocks.number(static_cast<int8_t>(i - 16));
@@ -95,3 +94,5 @@ TEST("weights: F64 is rounded to f32 once; blocks are widened exactly, by rows a
   const auto* lanes = reinterpret_cast<const float*>(turned->bytes.data());
   for (size_t k = 0; k < 32; ++k) CHECK(lanes[k] == static_cast<float>(k) - 16 && lanes[64 + k] == 2 * lanes[k]);
 }
+
+}  // namespace continuo::test::tensor_files_test

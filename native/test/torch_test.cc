@@ -4,14 +4,7 @@
 #include "weights/tensor_files.h"
 #include "weights/torch_zip.h"
 
-using namespace continuo;
-using test::Bytes;
-using test::pickle_of;
-using test::pickle_text;
-using test::pickle_whole;
-using test::PickleTensor;
-using test::zip_image;
-using test::ZipEntry;
+namespace continuo::test::torch_test {
 
 namespace {
 
@@ -22,14 +15,14 @@ const std::vector<PickleTensor> good_tensors{{"w", "FloatStorage", "0", 8, 2, {2
                                              {"scalar", "DoubleStorage", "3", 1, 0, {}, {}}};
 
 std::vector<ZipEntry> entries_of(const std::string& pickle) {
-  Bytes floats;
+  ImageBytes floats;
   for (int i = 0; i < 8; ++i) floats.number<float>(static_cast<float>(i));
   return {{"m/data.pkl", pickle, 3},
           {"m/byteorder", "little", 5},
           {"m/data/0", floats.string(), 40},
           {"m/data/1", std::string(6, '\x3F'), 1},
           {"m/data/2", "", 0},
-          {"m/data/3", Bytes().number<double>(0.5).string(), 0},
+          {"m/data/3", ImageBytes().number<double>(0.5).string(), 0},
           {"m/version", "3\n", 0}};
 }
 
@@ -38,7 +31,7 @@ std::vector<std::byte> image(const std::string& pickle, bool wide = false) {
 }
 
 Result<std::vector<PickledTensor>> pickled(const std::string& text) {
-  const auto bytes = Bytes().raw(text).bytes();
+  const auto bytes = ImageBytes().raw(text).bytes();
   return read_pickle(bytes, "x.pth");
 }
 
@@ -182,7 +175,7 @@ TEST("torch: every kind of false archive is refused with a sentence") {
   bytes.resize(bytes.size() - 30);
   CHECK_SAYS(read_torch_zip(bytes, "x.pth"), "no directory at its end");
   CHECK_SAYS(read_torch_zip({}, "x.pth"), "0 bytes");
-  const auto old = Bytes().raw("\x80\x02\x8A\x0A\x6C\xFC\x9C\x46\xF9\x20\x6A\xA8\x50\x19.").bytes();
+  const auto old = ImageBytes().raw("\x80\x02\x8A\x0A\x6C\xFC\x9C\x46\xF9\x20\x6A\xA8\x50\x19.").bytes();
   CHECK_SAYS(read_tensor_file(old, "x.pth"), "before 1.6");
 }
 
@@ -204,3 +197,5 @@ TEST("torch: mutations of a good archive never read outside it") {
     }
   }
 }
+
+}  // namespace continuo::test::torch_test

@@ -2,8 +2,7 @@
 
 #include "test/kernel_inputs.h"
 
-using namespace continuo;
-using namespace continuo::test;
+namespace continuo::test::ulp_test {
 
 namespace {
 
@@ -135,3 +134,5 @@ TEST("sincos_phase: eight-fold symmetry is exact, whole vectors and single numbe
     for (size_t i = 0; i < phases.size(); ++i) CHECK(both(phases[i]) == std::pair(sin.values()[i], cos.values()[i]));
   }
 }
+
+}  // namespace continuo::test::ulp_test

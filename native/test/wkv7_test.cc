@@ -1,7 +1,6 @@
 #include "test/recurrences.h"
 
-using namespace continuo;
-using namespace continuo::test;
+namespace continuo::test::wkv7_test {
 
 namespace {
 
@@ -118,3 +117,5 @@ TEST("wkv7: within the derived error of the exact recurrence") {
     for (const auto* table : tables()) check_within(run(random, table, h), {y, y_bound, S, E});
   }
 }
+
+}  // namespace continuo::test::wkv7_test

@@ -17,17 +17,17 @@ struct Subject {
   std::vector<std::string> words;
 };
 
-inline std::vector<std::byte> bytes_of(const std::string& text) { return Bytes().raw(text).bytes(); }
+inline std::vector<std::byte> bytes_of(const std::string& text) { return ImageBytes().raw(text).bytes(); }
 
 template <class T> std::string gguf_entry(std::string_view key, uint32_t kind, T value) {
-  return Bytes().text(key).number(kind).number(value).string();
+  return ImageBytes().text(key).number(kind).number(value).string();
 }
 inline std::string gguf_entry(std::string_view key, std::string_view value) {
-  return Bytes().text(key).number<uint32_t>(8).text(value).string();
+  return ImageBytes().text(key).number<uint32_t>(8).text(value).string();
 }
 // A list whose elements are written already.
 inline std::string gguf_list(std::string_view key, uint32_t kind, uint64_t count, const std::string& elements) {
-  return Bytes().text(key).number<uint32_t>(9).number(kind).number(count).raw(elements).string();
+  return ImageBytes().text(key).number<uint32_t>(9).number(kind).number(count).raw(elements).string();
 }
 
 inline Subject gguf_subject() {
@@ -40,9 +40,9 @@ inline Subject gguf_subject() {
       gguf_entry<uint8_t>("bool", 7, 1),
       gguf_entry<uint64_t>("u64", 10, uint64_t{1} << 63),
       gguf_entry<double>("f64", 12, -0.5),
-      gguf_list("tokenizer.ggml.tokens", 8, 3, Bytes().text("a").text("ß").text("<0x00>").string()),
-      gguf_list("scores", 6, 2, Bytes().number(1.0f).number(-2.0f).string()),
-      gguf_list("nested", 9, 1, Bytes().number<uint32_t>(1).number<uint64_t>(2).number<uint16_t>(257).string())};
+      gguf_list("tokenizer.ggml.tokens", 8, 3, ImageBytes().text("a").text("ß").text("<0x00>").string()),
+      gguf_list("scores", 6, 2, ImageBytes().number(1.0f).number(-2.0f).string()),
+      gguf_list("nested", 9, 1, ImageBytes().number<uint32_t>(1).number<uint64_t>(2).number<uint16_t>(257).string())};
   const std::vector<GgufTensor> tensors{{"f32", {2, 3}, 0, std::string(24, '\0')},
                                         {"f16", {4}, 1, std::string(8, '\1')},
                                         {"q8", {32, 2}, 8, std::string(68, '\2')},
@@ -53,7 +53,8 @@ inline Subject gguf_subject() {
   aligned.push_back(gguf_entry<uint32_t>("general.alignment", 4, 64));
   return {"gguf",
           {gguf_image(entries, tensors), gguf_image(aligned, tensors, 2, 64), gguf_image({}, {})},
-          {"GGUF", gguf_entry("k", "v"), gguf_list("l", 9, 1, Bytes().number<uint32_t>(9).number<uint64_t>(1).string()),
+          {"GGUF", gguf_entry("k", "v"),
+           gguf_list("l", 9, 1, ImageBytes().number<uint32_t>(9).number<uint64_t>(1).string()),
            gguf_list("e", 0, 0, ""), gguf_entry<uint32_t>("general.alignment", 4, 1 << 20)}};
 }
 

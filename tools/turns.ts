@@ -11,14 +11,16 @@ import { readImports } from '../test/tools/imports.ts'
 
 export const TURNS = 3
 
-/** Altered paths that touch every file. */
-const EVERYTHING = /^(package(-lock)?\.json$|vitest\.config\.ts$|tools\/([a-z]+\.vitest|turns|tiers)\.ts$|models\/)/
+/** Altered paths that touch every file. A build file or a configuration of suites is tried by those whose turn it is. */
+const EVERYTHING = /^(package-lock\.json$|vitest\.config\.ts$|models\/)/
 /** The same for the suites of a device: its kernels and their emulation touch them too. */
-export const EVERYTHING_ON_A_DEVICE = new RegExp(`${EVERYTHING.source}|^native/(?!bench/)`)
+export const EVERYTHING_ON_A_DEVICE = new RegExp(
+  `${EVERYTHING.source}|^native/((?!(bench|test)/).*|test/emulate/.*)\\.(cc|cu|h)$`,
+)
 /** What a path stands for in imports. `test/console` runs the page as a browser loads it. */
 const TABLE: readonly (readonly [altered: RegExp, touched: RegExp])[] = [
   // The engine: all but suites of brokers, stores, pages and protocols, in which it computes what it computes in the others.
-  [/^native\/(?!(backends\/cuda|test|bench)\/)/, /^test\/(?!(blobs|console|deploy|gateway|kafka|streams)\/)/],
+  [/^native\/(?!(backends\/cuda|test|bench)\/).*\.(cc|h)$/, /^test\/(?!(blobs|console|deploy|gateway|kafka|streams)\/)/],
   [/^src\/console\//, /^test\/console\//],
   [/^native\/(test|bench)\//, /^test\/(native|tools)\//],
   [/^tools\//, /^test\/(tools|package|kafka|blobs|native)\//],

@@ -32,13 +32,20 @@ describe('slow test files in turns', () => {
     }
   })
 
-  test.each([['package-lock.json'], ['tools/turns.ts'], ['tools/asan.vitest.ts']])('%s touches all', (altered) => {
+  test.each([['package-lock.json'], ['vitest.config.ts'], ['models/demo/config.json']])('%s touches all', (altered) => {
     for (const turn of turns) expect(run(turn, [altered])).toEqual(files)
   })
 
   test('the CUDA backend and native tests touch no suite of the CPU alone', () => {
     const found = turns.map((turn) => run(turn, ['native/backends/cuda/device.cc', 'native/test/wkv7_test.cc']).length)
     expect(found.reduce((sum, length) => sum + length, 0)).toBe(files.length)
+  })
+
+  test('a build file touches none: the suites whose turn it is try it', () => {
+    for (const path of ['native/CMakeLists.txt', 'native/units.cmake', 'package.json']) {
+      const found = turns.map((turn) => filesOfTurn(files, turn, [path], graph, EVERYTHING_ON_A_DEVICE).length)
+      expect(found.reduce((sum, length) => sum + length, 0)).toBe(files.length)
+    }
   })
 
   test('the CUDA backend and its emulation touch all suites of a device', () => {

@@ -68,7 +68,7 @@ if (chosen.length === 0) {
 
 /** Lines by which vitest, the native tests, the compilers and the sanitizers name what failed. */
 const NAMES_A_FAILURE =
-  /^\s*(FAIL|FAILED|not ok|\w*Error:?)\s|failed to load|No test files|: error\b|ERROR: |runtime error|✖|was ended by/
+  /^\s*(FAIL|FAILED|not ok|\w*Error)\b|failed to load|No test files|: error\b|ERROR: |runtime error|✖|was ended by/
 const SHOWN = 12
 
 /** Runs a command and passes on what it prints, at once or when it has ended. `named`: the last lines of its output that name a failure. */

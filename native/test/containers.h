@@ -10,7 +10,7 @@
 
 namespace continuo::test {
 
-// ImageBytes that are appended to, little-endian.
+// Bytes of a file that are appended to, little-endian.
 class ImageBytes {
  public:
   template <class T> ImageBytes& number(T value) {

@@ -403,6 +403,6 @@ TEST(
   CHECK(cudaDeviceReset() == cudaSuccess && cudaGetDeviceCount(&count) == cudaSuccess && count == 1);
 }
 
-#endif
-
 }  // namespace continuo::test::cuda_emulator_test
+
+#endif

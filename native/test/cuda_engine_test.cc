@@ -11,9 +11,6 @@
 
 namespace continuo::test::cuda_engine_test {
 
-#if defined(CONTINUO_EMULATE)
-#endif
-
 namespace {
 
 constexpr size_t vocabulary = 40, channels = 48;

@@ -55,6 +55,6 @@ TEST("emulator: an event is reached with the work before it and no further, by t
         cudaFree(numbers) == cudaSuccess && cudaFreeHost(pinned) == cudaSuccess);
 }
 
-#endif
-
 }  // namespace continuo::test::cuda_events_test
+
+#endif

@@ -1,4 +1,4 @@
-// The native tests of the CPU on the library that the addon is linked from: a quarter of a minute to build, seconds to run. `npm test` runs them.
+// The native tests of the CPU on the library that the addon is linked from: half a minute to build, and as long to run. `npm test` runs them.
 // test:asan runs all native tests, those of CUDA included, and test:tsan those with several threads. An argument selects tests by claim.
 import { join } from 'node:path'
 import { root, source } from './addon.mjs'

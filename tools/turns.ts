@@ -20,7 +20,10 @@ export const EVERYTHING_ON_A_DEVICE = new RegExp(
 /** What a path stands for in imports. `test/console` runs the page as a browser loads it. */
 const TABLE: readonly (readonly [altered: RegExp, touched: RegExp])[] = [
   // The engine: all but suites of brokers, stores, pages and protocols, in which it computes what it computes in the others.
-  [/^native\/(?!(backends\/cuda|test|bench)\/).*\.(cc|h)$/, /^test\/(?!(blobs|console|deploy|gateway|kafka|streams)\/)/],
+  [
+    /^native\/(?!(backends\/cuda|test|bench)\/).*\.(cc|h)$/,
+    /^test\/(?!(blobs|console|deploy|gateway|kafka|streams)\/)/,
+  ],
   [/^src\/console\//, /^test\/console\//],
   [/^native\/(test|bench)\//, /^test\/(native|tools)\//],
   [/^tools\//, /^test\/(tools|package|kafka|blobs|native)\//],

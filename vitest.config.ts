@@ -31,6 +31,8 @@ export const suites = {
   testTimeout: 120_000,
   hookTimeout: 120_000,
   pool: 'forks',
+  // What differs stands in the line that names a failure, which is all that the end of a long run repeats.
+  chaiConfig: { truncateThreshold: 300 },
 } satisfies NonNullable<ViteUserConfig['test']>
 
 export default defineConfig({ test: suites })

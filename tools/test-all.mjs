@@ -94,7 +94,7 @@ const runStep = async ({ name, run: [command, args], computes = false }) => {
     createInterface({ input: stream }).on('line', (coloured) => {
       const line = stripVTControlCharacters(coloured)
       if (!NAMES_A_FAILURE.test(line)) return
-      named.push(line.trim().slice(0, 200))
+      named.push(line.trim().slice(0, 400))
       if (named.length > SHOWN) named.shift()
     })
   }

@@ -38,6 +38,16 @@ describe.skipIf(broker === undefined)('on a real broker', { timeout: 60_000 }, (
     await made.connect()
     return made
   }
+  /** Resolves once the topic has `end` offsets, markers among them: a broker ends a transaction before its marker is in the log. */
+  const written = async (topic: string, end: number): Promise<void> => {
+    const admin = plainKafka(brokers).admin()
+    await admin.connect()
+    try {
+      await eventually(async () => expect((await admin.fetchTopicOffsets(topic))[0]!.high).toBe(String(end)))
+    } finally {
+      await admin.disconnect()
+    }
+  }
   const sentinel = (values: readonly string[]): boolean => values.includes('end')
 
   test('aborted transactions that overlap stay invisible; plain kafkajs shows records of them', async () => {
@@ -49,8 +59,10 @@ describe.skipIf(broker === undefined)('on a real broker', { timeout: 60_000 }, (
     await first.send({ topic, messages: [message('aborted 1')] })
     await second.send({ topic, messages: [message('aborted 2')] })
     await second.abort()
+    await written(topic, 3)
     await first.send({ topic, messages: [message('aborted 3')] })
     await first.abort()
+    await written(topic, 5)
     await log.append(topic, [record('end')], 0)
     await Promise.all([one.disconnect(), two.disconnect()])
 
@@ -69,6 +81,7 @@ describe.skipIf(broker === undefined)('on a real broker', { timeout: 60_000 }, (
     const transaction = await one.transaction()
     await transaction.send({ topic, messages: [message('aborted 1', Buffer.alloc(4)), message('aborted 2')] })
     await transaction.abort()
+    await written(topic, 3)
     await log.append(topic, [record('end')], 0)
     await one.disconnect()
 

@@ -12,7 +12,7 @@ import { readImports } from '../test/tools/imports.ts'
 export const TURNS = 3
 
 /** Altered paths that touch every file. A build file or a configuration of suites is tried by those whose turn it is. */
-const EVERYTHING = /^(package-lock\.json$|vitest\.config\.ts$|models\/)/
+const EVERYTHING = /^(package-lock\.json$|models\/)/
 /** The same for the suites of a device: its kernels and their emulation touch them too. */
 export const EVERYTHING_ON_A_DEVICE = new RegExp(
   `${EVERYTHING.source}|^native/((?!(bench|test)/).*|test/emulate/.*)\\.(cc|cu|h)$`,
@@ -26,7 +26,9 @@ const TABLE: readonly (readonly [altered: RegExp, touched: RegExp])[] = [
   ],
   [/^src\/console\//, /^test\/console\//],
   [/^native\/(test|bench)\//, /^test\/(native|tools)\//],
-  [/^tools\//, /^test\/(tools|package|kafka|blobs|native)\//],
+  [/^tools\/(?!(kafka|s3)\/)/, /^test\/(tools|package|native)\//],
+  [/^tools\/kafka\//, /^test\/kafka\//],
+  [/^tools\/s3\//, /^test\/blobs\//],
   [/^(Dockerfile|docker-compose\.yml|deploy\/)/, /^test\/deploy\//],
   [/^(examples|docs)\//, /^test\/(package|tools|sessions|deploy)\//],
   // A child process runs the command line, which imports nearly all.

@@ -1,81 +1,11 @@
 #!/usr/bin/env node
-/** continuo <command>: finds the command, runs it, and turns what it throws into one sentence and an exit code. */
+/** continuo <command>: the process around a command line (dispatch.ts). */
 import nodeModule from 'node:module'
-import { codeOf, messageOf } from '../errors.ts'
 import { compiledFolder } from '../hub/cache.ts'
-import { CALL } from '../places.ts'
 import { hideSqliteWarning } from '../streams/embedded/quiet.ts'
-import { withoutUrls } from '../streams/shown.ts'
-import { type Command, type ExitCode, printPage } from './command.ts'
-import { COMMANDS } from './commands/index.ts'
-import { isUsage, nearest, usage } from './flags.ts'
-import { print, say } from './output.ts'
-import { readSettings, type Settings, unknownSetting } from './settings.ts'
-import { neededNode, nodeIsOld, version } from './version.ts'
-
-const VERSION_FLAGS = ['--version', '-V', 'version']
-
-const overview = (): string =>
-  [
-    'continuo <command> [flags]',
-    `Where continuo is not in PATH: ${CALL} <command> [flags]`,
-    '',
-    'Language models that keep learning while they read, as an event-sourced stream processor.',
-    'A pulse is one token read or written: the unit in which a session keeps time.',
-    '',
-    ...COMMANDS.map(({ name, summary }) => `  ${name.padEnd(12)} ${summary}`),
-    '',
-    'Flags can also stand in continuo.json and in variables: CONTINUO_LOG for --log (docs/operations.md).',
-    'continuo <command> --help says more. Exit codes: 0 ok, 1 failed, 2 called wrongly, 3 refused to resume,',
-    '129, 130 or 143 cut short by SIGHUP, SIGINT or SIGTERM.',
-  ].join('\n')
-
-const find = async (name: string): Promise<Command> => {
-  const found = COMMANDS.find((entry) => entry.name === name)
-  if (found !== undefined) return found.load()
-  const meant = nearest(
-    name,
-    COMMANDS.map((entry) => entry.name),
-  )
-  const hint = meant === null ? '"continuo --help" lists them.' : `did you mean ${meant}?`
-  throw usage(`Unknown command ${name}; ${hint}`)
-}
-
-/** Throws a usage error for a name in the file of settings that is a flag of no command. */
-const checkShared = async ({ path, shared }: Settings, command: Command): Promise<void> => {
-  if (shared.every((name) => Object.hasOwn(command.flags, name))) return
-  const all = await Promise.all(COMMANDS.map(({ load }) => load()))
-  const known = new Set(all.flatMap(({ flags }) => Object.keys(flags)))
-  const wrong = shared.find((name) => !known.has(name))
-  if (wrong !== undefined) throw unknownSetting(path, wrong, [...known])
-}
-
-/** What error messages must not show of URLs: words of the command line, and settings once they are read. */
-let words = process.argv.slice(2)
-
-const dispatch = async ([name, ...argv]: readonly string[]): Promise<ExitCode> => {
-  if (name === undefined || name === '--help' || name === '-h' || (name === 'help' && argv.length === 0)) {
-    if (name === undefined) say(overview())
-    else printPage(overview())
-    return name === undefined ? 2 : 0
-  }
-  if (VERSION_FLAGS.includes(name)) {
-    print(version)
-    return 0
-  }
-  if (name === 'help') return (await find(argv[0]!)).run(['--help'])
-  const command = await find(name)
-  if (argv.includes('--help') || argv.includes('-h')) return command.run(['--help'])
-  const settings = readSettings()
-  words = [...words, ...settings.words]
-  await checkShared(settings, command)
-  return command.run(argv, settings)
-}
-
-const exitCodeOf = (error: unknown): ExitCode => {
-  if (isUsage(error)) return 2
-  return codeOf(error) === 'REFUSED' ? 3 : 1
-}
+import { runLine } from './dispatch.ts'
+import { say } from './output.ts'
+import { neededNode, nodeIsOld } from './version.ts'
 
 /** A reader that went away (`| head`) ends the command without a word. A terminal that went away does not: SIGHUP says what to do. */
 process.stdout.on('error', (error: NodeJS.ErrnoException) => {
@@ -95,13 +25,5 @@ if (nodeIsOld) {
 // A third of a short command is compilation. Where the folder cannot be written, modules are compiled each time.
 nodeModule.enableCompileCache(compiledFolder())
 
-let code: ExitCode
-try {
-  code = await dispatch(process.argv.slice(2))
-} catch (error) {
-  say(withoutUrls(messageOf(error), words))
-  if (process.env.CONTINUO_DEBUG === '1' && error instanceof Error) say(withoutUrls(error.stack ?? '', words))
-  else if (codeOf(error) === 'INTERNAL') say('This is a fault of Continuo. CONTINUO_DEBUG=1 shows where it happened.')
-  code = exitCodeOf(error)
-}
+const code = await runLine(process.argv.slice(2))
 process.stdout.write('', () => process.exit(code))

@@ -1,14 +1,25 @@
+import { execFile } from 'node:child_process'
+import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { COMMANDS } from '../../src/cli/commands/index.ts'
-import { continuo, DOCUMENT, type Done, MODEL, temporary } from './helpers.ts'
+import { continuo, DOCUMENT, type Done, MODEL, ROOT, temporary } from './helpers.ts'
 
-const pages = new Map<string, Promise<Done>>()
-/** What `continuo NAME --help` prints, and without a name `continuo --help`: one process each, whoever asks. */
-const helpOf = (name: string): Promise<Done> => {
-  const page = pages.get(name) ?? continuo(name === '' ? ['--help'] : [name, '--help'])
-  pages.set(name, page)
-  return page
-}
+/** What each command line prints, and its exit code, all of them run by one process. */
+const linesOf = (lines: readonly (readonly string[])[]): Promise<readonly Omit<Done, 'signal'>[]> =>
+  new Promise((resolve, reject) => {
+    const child = execFile(
+      process.execPath,
+      [join('test', 'cli', 'lines.ts')],
+      { cwd: ROOT, maxBuffer: 1 << 24 },
+      (error, out) => (error === null ? resolve(JSON.parse(out)) : reject(error)),
+    )
+    child.stdin!.end(JSON.stringify(lines))
+  })
+
+const names = ['', ...COMMANDS.map(({ name }) => name)]
+const pages = linesOf(names.map((name) => (name === '' ? ['--help'] : [name, '--help'])))
+/** What `continuo NAME --help` prints, and without a name `continuo --help`. */
+const helpOf = async (name: string) => (await pages)[names.indexOf(name)]!
 
 describe('continuo', () => {
   it.each(COMMANDS.map(({ name }) => name))('%s --help explains itself with an example', async (name) => {
@@ -78,7 +89,7 @@ describe('continuo', () => {
     })
   })
 
-  it.each([
+  const WRONG: readonly [string[], string][] = [
     [['run', '--model', MODEL], 'continuo run needs --log URL'],
     [['run', '--log', 'sqlite:x', '--model', MODEL], 'A log URL begins with file: or kafka://'],
     [
@@ -118,8 +129,10 @@ describe('continuo', () => {
       ['export', 'x', '--log', 'file:x.db', '--session', 's', `--${flag}`, value!],
       `--${flag} goes with --model DIR;`,
     ]),
-  ])('ends with 2 and a sentence for %j', async (argv, part) => {
-    const { code, out, err } = await continuo(argv)
+  ]
+  const refused = linesOf(WRONG.map(([line]) => line))
+  it.each(WRONG)('ends with 2 and a sentence for %j', async (line, part) => {
+    const { code, out, err } = (await refused)[WRONG.findIndex(([one]) => one === line)]!
     expect({ code, out }).toEqual({ code: 2, out: '' })
     expect(err).toContain(part)
     expect(err.trim().split('\n')).toHaveLength(1)

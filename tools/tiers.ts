@@ -1,8 +1,10 @@
 /**
  * Finds the test files with the tag "slow": every test of a file has it where the head of the file says `@module-tag slow`; some have it
- * where their options do. Reads the files as text, since some start a broker when they are imported.
+ * where their options do, in the file or in a module of tests that it shares with others. Reads the files as text, since some start a
+ * broker when they are imported.
  */
 import { globSync, readFileSync } from 'node:fs'
+import { closureOf, readImports } from '../test/tools/imports.ts'
 
 const all = globSync('test/**/*.test.ts')
 /** Files with a configuration of their own: those of a device and of a cluster. */
@@ -14,9 +16,11 @@ const whole = files.filter(({ text }) => text.includes('@module-tag slow'))
 
 /** Files that npm test does not open. */
 export const slowFiles: readonly string[] = whole.map(({ path }) => path)
+const graph = readImports('.', ['test'])
+const tagged = new Set([...graph.keys()].filter((path) => /tags: (\[?'slow'|\w+With)/.test(readFileSync(path, 'utf8'))))
 /** Files of which npm test runs a part. */
 export const mixedFiles: readonly string[] = files
-  .filter((file) => !whole.includes(file) && /tags: (\[?'slow'|slowWith)/.test(file.text))
+  .filter((file) => !whole.includes(file) && [...closureOf(graph, file.path)].some((path) => tagged.has(path)))
   .map(({ path }) => path)
 /** Files that npm test runs as they are. */
 export const fastFiles: readonly string[] = files

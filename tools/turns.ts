@@ -7,7 +7,7 @@
  */
 import { execFileSync } from 'node:child_process'
 import { globSync } from 'node:fs'
-import { readImports } from '../test/tools/imports.ts'
+import { closureOf, readImports } from '../test/tools/imports.ts'
 
 export const TURNS = 3
 
@@ -47,13 +47,6 @@ export const alteredPaths = (hours = 12): readonly string[] | null => {
   } catch {
     return null
   }
-}
-
-/** Modules that a file imports, over any number of others, and itself. */
-const closureOf = (graph: ReturnType<typeof readImports>, file: string): ReadonlySet<string> => {
-  const found = new Set([file])
-  for (const path of found) for (const next of graph.get(path) ?? []) found.add(next)
-  return found
 }
 
 /** Which of these files run now. `turn`: 0, 1 or 2; `altered`: null where everything runs; `everything`: paths that touch all of these files. */

@@ -48,7 +48,7 @@ describe('the formulas', () => {
   })
 
   const bench = benches()
-  test('predict a small run on the embedded log', () =>
+  test('predict a small run on the embedded log', { tags: 'slow' }, () =>
     bench.use(async ({ feed, log, names, start, records }) => {
       const SESSIONS = 60
       const INTERVAL = 0.1
@@ -136,5 +136,6 @@ describe('the formulas', () => {
         busy.size,
         'sessions',
       )
-    }))
+    }),
+  )
 })

@@ -155,5 +155,5 @@ flippedBits(
       damage: inFolder(join(server.bucketFolder('blobs'), prefix)),
     }
   },
-  300_000,
+  { worker: { timeout: 300_000 }, repair: { timeout: 300_000 } },
 )

@@ -109,7 +109,9 @@ describe.skipIf(!hasShared)('continuo adapt', () => {
     return file
   }
 
-  test('has the session in a file learn as the event would, and import takes it where it stands in its stream', async () => {
+  test('has the session in a file learn as the event would, and import takes it where it stands in its stream', {
+    tags: 'slow',
+  }, async () => {
     const file = await exported()
     const before = readFileSync(file)
     const place = async (bytes: Uint8Array) => {
@@ -154,7 +156,9 @@ describe.skipIf(!hasShared)('continuo adapt', () => {
     expect(out).toMatch(/\n14 evaluations in .* s\nWrote .*: session "s", chain [0-9a-f]{32}, /)
   })
 
-  test('keeps the seal of a file that is sealed with a key, and refuses one that is not', async () => {
+  test('keeps the seal of a file that is sealed with a key, and refuses one that is not', {
+    tags: 'slow',
+  }, async () => {
     const file = await exported()
     const key = write('key', 'ab'.repeat(32))
     const plain = await continuo(adapt(file, ...asReference(), '--seal-key', key))
@@ -166,7 +170,7 @@ describe.skipIf(!hasShared)('continuo adapt', () => {
     expect(await continuo(adapt(file, ...asReference(), '--seal-key', key))).toMatchObject({ code: 0 })
   })
 
-  test('refuses what cannot be by a sentence, and leaves the file as it was', async () => {
+  test('refuses what cannot be by a sentence, and leaves the file as it was', { tags: 'slow' }, async () => {
     const file = await exported()
     const before = readFileSync(file)
     const refused = async (args: readonly string[], code: number, sentence: string) => {

@@ -13,7 +13,7 @@ const blobsIn = (store: string): readonly string[] =>
     .map((name) => join(store, String(name)))
     .filter((path) => /[0-9a-f]{64}\.[0-9a-f]{16}$/.test(path))
 
-test('removes what no head names', async () => {
+test('removes what no head names', { tags: 'slow' }, async () => {
   const folder = temporary()
   const { dir: model } = await openFamily('qwen3', folder)
   const log = `file:${join(folder, 'log.db')}`

@@ -1,4 +1,8 @@
-/** A session whose snapshot lies in blocks, in the log or in a folder: every command sees the whole of it. */
+/**
+ * A session whose snapshot lies in blocks, in the log or in a folder: every command sees the whole of it.
+ *
+ * @module-tag slow
+ */
 import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, test } from 'vitest'

@@ -98,7 +98,9 @@ test('prints answers as text, says why one was cut, and takes the form of a temp
   expect(plain.err).toBe('The answer was cut at --max-tokens.\n'.repeat(2))
 })
 
-test('draws as the package recommends where that is asked for, but for what a flag says', async () => {
+test('draws as the package recommends where that is asked for, but for what a flag says', {
+  tags: 'slow',
+}, async () => {
   const generation = { do_sample: true, temperature: 0.5, top_k: 3, top_p: 0.9 }
   const dir = folder({ 'generation_config.json': JSON.stringify(generation) })
   const answer = async (...flags: readonly string[]): Promise<string> =>
@@ -117,7 +119,7 @@ test('draws as the package recommends where that is asked for, but for what a fl
   expect(generated!.chain).toBe(same!.chain)
 })
 
-test('is refused, in words, where it cannot be', async () => {
+test('is refused, in words, where it cannot be', { tags: 'slow' }, async () => {
   const failed = async (files: Readonly<Record<string, string>>, ...flags: readonly string[]): Promise<string> => {
     const { code, out, err } = await continuo(['chat', '--model', folder(files), ...flags], { input: 'Hello\n' })
     expect({ code: code === 0, out }).toEqual({ code: false, out: '' })

@@ -32,10 +32,9 @@ describe('continuo completion', () => {
     expect(complete('continuo', 'eval', 'book')).toEqual([])
   })
 
-  it.each([
-    'zsh',
-    'fish',
-  ])('names every command and flag for %s, in a script that the shell can read', async (shell) => {
+  it.each(['zsh', 'fish'])('names every command and flag for %s, in a script that the shell can read', {
+    tags: 'slow',
+  }, async (shell) => {
     const path = await scriptOf(shell)
     const { out } = await continuo(['completion', shell])
     for (const { name, load } of COMMANDS) {

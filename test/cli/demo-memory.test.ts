@@ -33,7 +33,9 @@ describe('continuo demo --memory', () => {
     expect(found).toEqual([[4], [], [2, 3, 7], []])
   })
 
-  it('finds facts of the first page at the end of a text; a further run reads nothing anew', async () => {
+  it('finds facts of the first page at the end of a text; a further run reads nothing anew', {
+    tags: 'slow',
+  }, async () => {
     const log = `file:${join(folder, 'memory.db')}`
     const first = await demo(log)
     expect(first.asked.map(({ right }) => right)).toEqual([true, true, true])

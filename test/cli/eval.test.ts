@@ -60,7 +60,7 @@ describe('continuo eval', () => {
     expect(await evaluate(ids)).toMatchObject({ nats: text.nats, chain: text.chain, pulse: text.pulse })
   })
 
-  it('takes text that begins with a bracket for text', async () => {
+  it('takes text that begins with a bracket for text', { tags: 'slow' }, async () => {
     for (const text of ['[1, 2', '[1.5]', '[-1]', '["a"]', '[x]']) {
       expect((await evaluate(write('bracket.txt', text))).tokens).toBe(text.length)
     }
@@ -150,7 +150,7 @@ describe('continuo generate', () => {
     expect(told).toMatchObject({ text: 'he was a strange', finish: 'stop', pulse: 37 + 16 })
   })
 
-  it('draws the same text for the same seed, another for another', async () => {
+  it('draws the same text for the same seed, another for another', { tags: 'slow' }, async () => {
     const draw = async (seed: string): Promise<unknown> =>
       (await json('generate', '--model', MODEL, '--prompt', 'The sea ', '--max-tokens', '40', '--seed', seed))[0]?.text
     expect(await draw('5')).toBe(await draw('5'))
@@ -159,7 +159,9 @@ describe('continuo generate', () => {
 })
 
 describe('a model with a memory outside', () => {
-  it('has the same chain with no archived block in memory, from a file, from a pipe, and cut anyhow', async () => {
+  it('has the same chain with no archived block in memory, from a file, from a pipe, and cut anyhow', {
+    tags: 'slow',
+  }, async () => {
     const { dir: model } = await openFamily('memory', folder)
     const text = readFileSync(DOCUMENT).subarray(0, 6000)
     const file = write('long.txt', text)
@@ -185,7 +187,7 @@ describe('a model with a memory outside', () => {
     expect(readFileSync(logits[0]!).equals(readFileSync(logits[1]!))).toBe(true)
   })
 
-  it('generates the same with none of them in memory', async () => {
+  it('generates the same with none of them in memory', { tags: 'slow' }, async () => {
     const { dir: model } = await openFamily('memory', folder)
     const prompt = readFileSync(DOCUMENT, 'utf8').slice(0, 1500)
     const args = ['generate', '--model', model, '--prompt', prompt, '--max-tokens', '40', '--temperature', '1']

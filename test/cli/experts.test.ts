@@ -52,7 +52,9 @@ describe.skipIf(!hasShared)('continuo experts', () => {
     expect([ended.code, ended.err]).toEqual([code, expect.stringContaining(sentence)])
   })
 
-  test('model show draws the torus, with uses once there are some; the bound that cannot be is refused', async () => {
+  test('model show draws the torus, with uses once there are some; the bound that cannot be is refused', {
+    tags: 'slow',
+  }, async () => {
     const dir = copied()
     for (const file of ['model.safetensors', 'tokenizer.json'])
       writeFileSync(join(dir, file), readFileSync(join(sharedModel('perspective-tiny'), file)))

@@ -157,7 +157,7 @@ const holds = (log: string, expected: readonly unknown[]): Promise<void> =>
   eventually(async () => expect(await eventsIn(log)).toEqual(expected))
 
 describe('continuo feed --from', () => {
-  it('begins a session as a fork, which sessions shows with its parent', async () => {
+  it('begins a session as a fork, which sessions shows with its parent', { tags: 'slow' }, async () => {
     const log = newLog()
     await json('feed', write('prompt', 'The harbour froze'), '--log', log, '--session', 'prompt')
     await json('feed', '--log', log, '--session', 'child', '--from', 'prompt', '--generate', '4')

@@ -1,3 +1,8 @@
+/**
+ * continuo generate under a grammar, in processes of its own.
+ *
+ * @module-tag slow
+ */
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, test } from 'vitest'

@@ -69,7 +69,7 @@ describe('continuo tail', () => {
     })
   })
 
-  it('follows what comes, and ends well on SIGINT', async () => {
+  it('follows what comes, and ends well on SIGINT', { tags: 'slow' }, async () => {
     const tail = start(['tail', '--log', log, '--topic', 'chunks', '--session', 'late', '--from-beginning'])
     await json('feed', '--log', log, '--session', 'late', '--boundary')
     await tail.saw(/late .*boundary/)
@@ -88,7 +88,7 @@ describe('continuo sessions', () => {
     expect(out).toMatch(/^two +0 +open +12,874 +12,854 +20 +\d+ +[0-9a-f]{12} +0$/m)
   })
 
-  it('measures the memory in the newest snapshot, as the engine would', async () => {
+  it('measures the memory in the newest snapshot, as the engine would', { tags: 'slow' }, async () => {
     const { code, out } = await continuo(['sessions', '--log', log, '--session', 'two', '--health'])
     expect(code).toBe(0)
     expect(out).toMatch(/^two +12,874 +att\.S +\d +[\d.]+ +[\d.]+$/m)
@@ -139,7 +139,7 @@ describe('continuo topics', () => {
     expect(JSON.parse(out)).toMatchObject({ topic: 'tokens' })
   })
 
-  it('creates what is missing, once, with one partition count', async () => {
+  it('creates what is missing, once, with one partition count', { tags: 'slow' }, async () => {
     const fresh = `file:${join(folder, 'topics.db')}`
     const [first] = await json<{ created: string[] }>('topics', 'apply', '--log', fresh, '--partitions', '3')
     expect(first).toMatchObject({ partitions: 3 })

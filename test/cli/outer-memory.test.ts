@@ -79,7 +79,9 @@ describe.skipIf(!hasShared)('continuo eval FILE.jsonl', () => {
   const model = () => sharedModel('llama-tiny-memory')
   const EVENTS = '{"type":"tokens","tokens":[1,2,3]}\n\n{"type":"archive"}\n{"type":"tokens","tokens":[4]}\n'
 
-  test('with --events takes them from standard input and under any name, as from a file of theirs', async () => {
+  test('with --events takes them from standard input and under any name, as from a file of theirs', {
+    tags: 'slow',
+  }, async () => {
     const [known] = await json<{ chain: string }>('eval', write('known.jsonl', EVENTS), '--model', model())
     expect(known).toMatchObject({ pulse: 4 })
     const named = await json<{ chain: string }>('eval', write('events.txt', EVENTS), '--events', '--model', model())
@@ -118,7 +120,7 @@ describe.skipIf(!hasShared)('continuo eval FILE.jsonl', () => {
 })
 
 describe('continuo memory init', () => {
-  test('writes a memory.json that fits the model, once, and the list can be looked at', async () => {
+  test('writes a memory.json that fits the model, once, and the list can be looked at', { tags: 'slow' }, async () => {
     const model = writeLlama(512)
     const made = await continuo(['memory', 'init', model])
     expect(made).toMatchObject({ code: 0, err: '' })
@@ -151,7 +153,7 @@ describe('continuo memory init', () => {
     expect(description).toContain('memory outside  the list has')
   })
 
-  test('is no end of a session of the plain decoder: it comes in by export and import', async () => {
+  test('is no end of a session of the plain decoder: it comes in by export and import', { tags: 'slow' }, async () => {
     const model = writeLlama(512)
     const [before, after] = ['before.db', 'after.db'].map((name) => `file:${join(folder, name)}`)
     const exported = join(folder, 'plain.safetensors')

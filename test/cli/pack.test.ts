@@ -44,7 +44,7 @@ const worked = async (log: string): Promise<{ readonly rows: string; readonly er
 }
 
 describe('continuo pack', () => {
-  test('writes a file beside the model, which starts map; --remove deletes it', async () => {
+  test('writes a file beside the model, which starts map; --remove deletes it', { tags: 'slow' }, async () => {
     const made = await run('pack', dir)
     expect(made).toMatchObject({ code: 0, out: expect.stringMatching(`^Wrote ${packed}: 6\\.\\d MB in `) })
     const { ino, size } = statSync(packed)

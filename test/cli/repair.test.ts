@@ -1,4 +1,8 @@
-/** Blobs that went missing or were changed are computed again by a command, where the proof is their sha256. */
+/**
+ * Blobs that went missing or were changed are computed again by a command, where the proof is their sha256.
+ *
+ * @module-tag slow
+ */
 import { readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'

@@ -132,7 +132,9 @@ describe('continuo run', () => {
     expect(existsSync(log.slice('file:'.length))).toBe(false)
   })
 
-  it('ends with 1 where the file is no log, and with 3 where a log is of a layout it does not know', async () => {
+  it('ends with 1 where the file is no log, and with 3 where a log is of a layout it does not know', {
+    tags: 'slow',
+  }, async () => {
     const text = join(folder, 'text.md')
     writeFileSync(text, '# Not a log\n'.repeat(100))
     const other = join(folder, 'other.db')
@@ -219,7 +221,9 @@ describe('continuo run', () => {
     expect(await running.done).toMatchObject({ code: 0 })
   })
 
-  it('is not ready while the state of one partition refuses, runs the others, and ends with 3 on SIGTERM and when idle', async () => {
+  it('is not ready while the state of one partition refuses, runs the others, and ends with 3 on SIGTERM and when idle', {
+    tags: 'slow',
+  }, async () => {
     const log = newLog()
     await json('topics', 'apply', '--log', log, '--partitions', '2')
     await withLog(log, async (open) => {
@@ -267,7 +271,7 @@ describe('continuo run', () => {
     expect(seen.err).toContain('continuo.state, partition 1, offset 0')
   })
 
-  it('does not take a port that is in use for granted', async () => {
+  it('does not take a port that is in use for granted', { tags: 'slow' }, async () => {
     const log = newLog()
     const first = start([
       'run',

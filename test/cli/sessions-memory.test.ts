@@ -79,7 +79,9 @@ test('says which blocks lie in the topic', () =>
     )
   }))
 
-test('says which blocks lie in a folder, and which of them are gone; the rest is shown as ever', async () => {
+test('says which blocks lie in a folder, and which of them are gone; the rest is shown as ever', {
+  tags: 'slow',
+}, async () => {
   const store = temporaryFolder()
   await read(
     SETTINGS[0]!,

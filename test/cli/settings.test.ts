@@ -87,7 +87,9 @@ describe('settings', () => {
     expect(refusal(env)).toContain(sentence)
   })
 
-  it('serve the commands, hide the passwords in what they say, and are silent where the demo runs', async () => {
+  it('serve the commands, hide the passwords in what they say, and are silent where the demo runs', {
+    tags: 'slow',
+  }, async () => {
     const env = fileOf({ log: 'kafka://user:secret@127.0.0.1:1/x', 'chunk-bytes': 4096 }) as Record<string, string>
     const missing = { ...env, CONTINUO_LOG: `file:${join(folder, 'none.db')}` }
     expect((await continuo(['sessions'], { env: missing })).err).toContain(join(folder, 'none.db'))

@@ -73,7 +73,9 @@ describe.skipIf(!hasShared)('RWKV-7 as its author publishes it', () => {
 })
 
 describe.skipIf(!hasShared)("RWKV's vocabulary on a stream", () => {
-  test('gives a session the same pulse and chain however its text was cut; verify agrees', async () => {
+  test('gives a session the same pulse and chain however its text was cut; verify agrees', {
+    tags: 'slow',
+  }, async () => {
     const dir = copied('rwkv7-pth-tiny', 'RWKV-x070-tiny.pth', 'rwkv_vocab_v20230424.txt')
     const folder = temporary()
     const file = join(folder, 'text.txt')
@@ -118,7 +120,7 @@ describe.skipIf(!hasShared)('a GGUF file', () => {
 })
 
 describe('a model by its name', () => {
-  test('runs from the cache as from its folder, with every command that takes --model', async () => {
+  test('runs from the cache as from its folder, with every command that takes --model', { tags: 'slow' }, async () => {
     const cache = temporary()
     const folder = join(cache, 'models', 'some-one', 'demo')
     mkdirSync(folder, { recursive: true })

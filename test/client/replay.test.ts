@@ -140,7 +140,9 @@ test('a letter whose parts are gone, or of which it is not known whether it was 
   })
 })
 
-test('continuo deadletters that is killed as it replays, again and again, sends each letter once', async () => {
+test('continuo deadletters that is killed as it replays, again and again, sends each letter once', {
+  tags: 'slow',
+}, async () => {
   const url = `file:${temporary()}/log.db`
   const letters = 3000
   await withLog(url, async (log) => {

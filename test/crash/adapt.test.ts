@@ -80,7 +80,7 @@ const PHASES: readonly { readonly point: Failpoint; readonly committed: boolean 
 ]
 
 /** Those that npm test does. */
-const FAST: readonly Failpoint[] = ['adapt.begun', 'adapt.running', 'adapt.done', 'commit.sent', 'commit.ended']
+const FAST: readonly Failpoint[] = ['adapt.running', 'commit.sent']
 const about = 'all of the step is in the log or nothing, and the next worker comes to the same'
 
 for (const { point, committed } of PHASES)
@@ -101,20 +101,24 @@ const ticksOf = (pid: number): number => {
   return Number(stat.split(' ')[11])
 }
 
-test.skipIf(process.platform !== 'linux')('killed deep inside a long adaptation, it begins again', async () => {
-  const long: ChunkInput = { type: 'adapt', evaluations: 1200, seed: 4 }
-  const [url, other] = [await asked(long), await asked(long)]
-  const worker = runWorker(url, family, ['--until-idle', '150'], 'adapt.running:stop')
-  const pid = worker.child.pid!
-  await eventually(() => expect(readFileSync(`/proc/${pid}/stat`, 'utf8')).toMatch(/\) T /), 60_000)
-  const before = ticksOf(pid)
-  worker.child.kill('SIGCONT')
-  // Nothing but the engine has anything to do.
-  await eventually(() => expect(ticksOf(pid)).toBeGreaterThan(before + 20), 60_000)
-  worker.child.kill('SIGKILL')
-  expect((await worker.over).signal).toBe('SIGKILL')
-  const left = await collect(url)
-  expect(adaptations(left)).toEqual([])
-  expect(left.heads.get('s')!.cursor.offset).toBe(ADAPT_OFFSET - 1)
-  expectSame(await ended(url), await ended(other))
-})
+test.skipIf(process.platform !== 'linux')(
+  'killed deep inside a long adaptation, it begins again',
+  { tags: 'slow' },
+  async () => {
+    const long: ChunkInput = { type: 'adapt', evaluations: 1200, seed: 4 }
+    const [url, other] = [await asked(long), await asked(long)]
+    const worker = runWorker(url, family, ['--until-idle', '150'], 'adapt.running:stop')
+    const pid = worker.child.pid!
+    await eventually(() => expect(readFileSync(`/proc/${pid}/stat`, 'utf8')).toMatch(/\) T /), 60_000)
+    const before = ticksOf(pid)
+    worker.child.kill('SIGCONT')
+    // Nothing but the engine has anything to do.
+    await eventually(() => expect(ticksOf(pid)).toBeGreaterThan(before + 20), 60_000)
+    worker.child.kill('SIGKILL')
+    expect((await worker.over).signal).toBe('SIGKILL')
+    const left = await collect(url)
+    expect(adaptations(left)).toEqual([])
+    expect(left.heads.get('s')!.cursor.offset).toBe(ADAPT_OFFSET - 1)
+    expectSame(await ended(url), await ended(other))
+  },
+)

@@ -12,7 +12,6 @@ import {
   FORKS,
   inStore,
   once,
-  onceWith,
   QUICK,
   QUICK_BLOBS,
   QUICK_FORKS,
@@ -34,7 +33,7 @@ describe('a worker on the embedded log, killed at every failpoint and at random,
 }, () => {
   test('with RWKV-7, a few times around a commit', async () => crash(await openFamily('rwkv7', dir), on('few'), QUICK))
   for (const { key, name } of families.filter((family) => family.key !== 'rwkv7'))
-    test(`with ${name}, around a commit while it generates`, { tags: onceWith(key) }, async () =>
+    test(`with ${name}, around a commit while it generates`, { tags: 'slow' }, async () =>
       crash(await openFamily(key, dir), on(`once-${key}`), once(key)),
     )
   for (const { key, name } of families)
@@ -42,8 +41,9 @@ describe('a worker on the embedded log, killed at every failpoint and at random,
       crash(await openFamily(key, dir), on(key), dozens(key)),
     )
   const blocks = async () => inBlocks(await openFamily('qwen3', dir), join(dir, 'store'))
-  test('with snapshots in blocks, between a blob and the commit that names it', async () =>
-    crash(await blocks(), on('once-blocks'), QUICK_BLOBS))
+  test('with snapshots in blocks, between a blob and the commit that names it', { tags: 'slow' }, async () =>
+    crash(await blocks(), on('once-blocks'), QUICK_BLOBS),
+  )
   test('with a window in blocks, between a blob and the commit that names it', { tags: 'slow' }, async () =>
     crash(inBlocks(await openFamily('gpt2-window', dir), join(dir, 'windows')), on('once-window'), QUICK_BLOBS),
   )
@@ -54,8 +54,11 @@ describe('a worker on the embedded log, killed at every failpoint and at random,
       async () =>
         crash(inBlocks(await openFamily(key, dir), join(dir, `store-${key}`)), on(`once-blocks-${key}`), inStore(key)),
     )
-  test('with sessions that are forked, between the birth of a fork and the commit of its first snapshot', async () =>
-    crash(await openFamily('qwen35', dir), on('few-forks'), QUICK_FORKS))
+  test(
+    'with sessions that are forked, between the birth of a fork and the commit of its first snapshot',
+    { tags: 'slow' },
+    async () => crash(await openFamily('qwen35', dir), on('few-forks'), QUICK_FORKS),
+  )
   for (const { key, name } of forked)
     test(`with ${name}, while sessions are forked`, { tags: slowWith(key) }, async () =>
       crash(await openFamily(key, dir), on(`forks-${key}`), FORKS),
@@ -63,8 +66,9 @@ describe('a worker on the embedded log, killed at every failpoint and at random,
   test('with snapshots in blocks, while sessions are forked', { tags: 'slow' }, async () =>
     crash(await blocks(), on('forks-blocks'), FORKS),
   )
-  test('with blocks in the log, between a blob and the commit that names it', async () =>
-    crash(await openFamily('qwen3', dir), on('once-topic'), QUICK_BLOBS))
+  test('with blocks in the log, between a blob and the commit that names it', { tags: 'slow' }, async () =>
+    crash(await openFamily('qwen3', dir), on('once-topic'), QUICK_BLOBS),
+  )
   test('with blocks in the log, from the writing of a blob to its removal', { tags: 'slow' }, async () =>
     crash(await openFamily('qwen3', dir), on('topic'), BLOBS_IN_TOPIC),
   )

@@ -10,7 +10,7 @@ import { verifyLog } from '../../src/operators/verify.ts'
 import type { RecordIn } from '../../src/streams/log.ts'
 import { openLog } from '../../src/streams/open.ts'
 import { topicNames } from '../../topics/index.ts'
-import { type FamilyKey, KINDS, type OpenedFamily } from '../families.ts'
+import type { FamilyKey, OpenedFamily } from '../families.ts'
 import { collect, differenceOf, generating, type Result, retrieving } from './judge.ts'
 import { appendAll, createCrashTopics, finish, PARTITIONS, runWorker } from './life.ts'
 import { ADAPT_POINTS, BLOB_POINTS, PLAIN_POINTS, TOPIC_POINTS } from './points.ts'
@@ -66,10 +66,10 @@ const ONCE: CrashPlan = { kills: 1, points: ['commit.sent'], pass: 9, lives: 3, 
 
 /** Inside a commit and right behind it: a quick look where the whole list takes minutes. The first commit of a life holds little. */
 export const QUICK: CrashPlan = {
-  kills: 5,
+  kills: 3,
   points: ['commit.sent', 'commit.offsets', 'commit.ended'],
   pass: 3,
-  lives: 12,
+  lives: 7,
 }
 
 /** Between a blob and the commit that names it. */
@@ -181,12 +181,9 @@ export const BLOBS_IN_TOPIC: CrashPlan = {
 export const dozens = (key: FamilyKey): CrashPlan =>
   key === 'memory' ? REMEMBERING_LONG : key === 'perspective' ? ADAPTING_LONG : { kills: key === 'rwkv7' ? 36 : 24 }
 
-/** What `npm test` does with each. */
+/** What each is killed with besides the dozens. */
 export const once = (key: FamilyKey): CrashPlan =>
   key === 'memory' ? REMEMBERING : key === 'perspective' ? ADAPTING : ONCE
-
-/** Tags of the test that does it: one family for each kind of state is killed by `npm test`, the others by `npm run test:slow`. */
-export const onceWith = (key: FamilyKey): string[] => (KINDS.includes(key) ? [] : ['slow'])
 
 /** Tags of the test with `dozens`: many minutes each, so one family does for `.ci/run`. */
 export const dozensWith = (key: FamilyKey): string[] => (key === 'rwkv7' ? ['slow'] : ['slow', 'long'])

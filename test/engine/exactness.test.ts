@@ -8,10 +8,13 @@ import { randomRwkv7, safetensors, temporaryFolder, writePackage } from './packa
 
 // Odd sizes: edges of tiles, groups and blocks, and a matrix whose rows take more than one block of 256 terms.
 const SIZES = { L: 2, H: 2, N: 18, F: 259, V: 131, D: { w: 5, a: 7, v: 3, g: 11 } }
-const matrix = { threads: [1, 2, 3], chunks: [1, 7, 64, 512], batches: [1, 3, 16], tokens: 530 }
-const combinations = matrix.threads.length * matrix.chunks.length * matrix.batches.length
+const FULL = { threads: [1, 2, 3], chunks: [1, 7, 64, 512], batches: [1, 3, 16], tokens: 530 }
 
-describe('exactness', () => {
+describe.each([
+  { name: 'exactness', matrix: { ...FULL, threads: [1, 3], chunks: [7, 512], batches: [1, 16] }, tags: [] },
+  { name: 'exactness, of more threads, chunks and batches', matrix: FULL, tags: ['slow'] },
+])('$name', ({ matrix, tags }) => {
+  const combinations = matrix.threads.length * matrix.chunks.length * matrix.batches.length
   const dirs: string[] = []
   let cases: readonly IsaCase[] = []
   let ran: readonly string[] = []
@@ -31,7 +34,7 @@ describe('exactness', () => {
     ['q8', 1],
     ['i4', 2],
     ['ternary', 3],
-  ])('%s weights give one chain, one set of surprisals, tokens and logits in every combination', (_, at) => {
+  ])('%s weights give one chain, one set of surprisals, tokens and logits in every combination', { tags }, (_, at) => {
     const own = cases.filter(({ dir }) => dir === dirs[at])
     expect(ran).toContain('generic')
     expect(own).toHaveLength(ran.length * combinations)
@@ -43,12 +46,12 @@ describe('exactness', () => {
     })
   })
 
-  it('the four kinds of weights are four computations, and no two sessions of a batch are one', () => {
+  it('the four kinds of weights are four computations, and no two sessions of a batch are one', { tags }, () => {
     const widest = dirs.map((dir) => cases.find((one) => one.dir === dir && one.batch === 16)!.prints)
     expect(new Set(widest.flat()).size).toBe(4 * 16)
   })
 
-  it('a single session that differs in a single case is found and named', () => {
+  it('a single session that differs in a single case is found and named', { tags }, () => {
     const spoilt = cases.map((one, at) =>
       at === cases.length - 1 ? { ...one, prints: one.prints.with(5, 'other bits') } : one,
     )

@@ -130,7 +130,7 @@ test('a cancel among the events of a session ends an answer, whose client is tol
   expect(usage!.completion_tokens % 16).toBe(0)
 })
 
-test('with --no-cancel an answer is made to its end', async () => {
+test('with --no-cancel an answer is made to its end', { tags: 'slow' }, async () => {
   const other = await serving(log, '--no-cancel')
   endWithTest(other)
   await leave(other.url, { ...prompt, max_tokens: 500 }, 'kept', 3)

@@ -174,7 +174,7 @@ describe('without keys', () => {
   })
 })
 
-test('by TLS, with the files of a certificate, and with both of them', async () => {
+test('by TLS, with the files of a certificate, and with both of them', { tags: 'slow' }, async () => {
   const authority = certify('authority', { authority: true })
   const own = certify('gateway', { issuer: authority, hosts: ['localhost', '127.0.0.1'] })
   const [serverCert, serverKey] = [join(folder, 'cert.pem'), join(folder, 'key.pem')]
@@ -197,7 +197,7 @@ test('by TLS, with the files of a certificate, and with both of them', async () 
   expect(status).toBe(200)
 })
 
-test('a log whose events are plain text is not ready for events as JSON', async () => {
+test('a log whose events are plain text is not ready for events as JSON', { tags: 'slow' }, async () => {
   const log = await made('plain')
   const text = ['--input-format', 'text', '--log-level', 'warn', '--until-idle', '20']
   expect((await continuo(['run', '--log', log, '--model', MODEL, ...text])).code).toBe(0)
@@ -209,7 +209,9 @@ test('a log whose events are plain text is not ready for events as JSON', async 
   expect(code).toBe(2)
 })
 
-test('a gateway sends where the worker says that sessions belong, and before sessions that are not the keys it is not ready', async () => {
+test('a gateway sends where the worker says that sessions belong, and before sessions that are not the keys it is not ready', {
+  tags: 'slow',
+}, async () => {
   const log = logIn(folder, 'crc32.db')
   expect((await continuo(['topics', 'apply', '--log', log, '--partitions', '8'])).code).toBe(0)
   const run = ['run', '--log', log, '--model', MODEL, '--log-level', 'warn', '--until-idle', '20']
@@ -233,7 +235,9 @@ test('a gateway sends where the worker says that sessions belong, and before ses
   expect(code).toBe(2)
 })
 
-test('an answer that no worker gives ends with a sentence, and a reader that is waiting costs nothing', async () => {
+test('an answer that no worker gives ends with a sentence, and a reader that is waiting costs nothing', {
+  tags: 'slow',
+}, async () => {
   const gateway = await serving(await made('nobody'), '--answer-timeout', '1')
   endWithTest(gateway)
   const late = await ask<Refused>(`${gateway.url}/v1/completions`, { model: 'demo', prompt: 'x' })
@@ -241,7 +245,7 @@ test('an answer that no worker gives ends with a sentence, and a reader that is 
 })
 
 describe('a signal', () => {
-  test('ends streams at once, and answers under way come to their end', async () => {
+  test('ends streams at once, and answers under way come to their end', { tags: 'slow' }, async () => {
     const gateway = await servingAll(() => undefined)
     const stream = await fetch(`${gateway.url}/v1/sessions/x/tokens`)
     const events = eventsOf(stream)
@@ -263,7 +267,7 @@ describe('a signal', () => {
     expect((await gateway.done).code).toBe(0)
   })
 
-  test('ends a gateway whose answers do not come to an end', async () => {
+  test('ends a gateway whose answers do not come to an end', { tags: 'slow' }, async () => {
     const gateway = await serving(await made('ending'), '--grace', '1')
     const asked = ask<Refused>(`${gateway.url}/v1/completions`, { model: 'demo', prompt: 'x' })
     await expect.poll(async () => (await ask(`${gateway.url}/v1/sessions`)).status).toBe(200)

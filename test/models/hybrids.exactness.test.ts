@@ -1,4 +1,8 @@
-/** One arithmetic for families with recurrent layers, all of it at once: instruction sets × threads × chunks × batches, plain and quantised. */
+/**
+ * One arithmetic for families with recurrent layers, all of it at once: instruction sets × threads × chunks × batches, plain and quantised.
+ *
+ * @module-tag slow
+ */
 import { describe, expect, it } from 'vitest'
 import { judge, runExactness } from '../../src/cli/bench/exactness.ts'
 import { safetensors, writePackage } from '../engine/packages.ts'

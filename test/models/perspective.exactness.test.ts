@@ -1,4 +1,8 @@
-/** One arithmetic for the perspective family: instruction sets, threads, cuts, batches, and all that a store of experts may do. */
+/**
+ * One arithmetic for the perspective family: instruction sets, threads, cuts, batches, and all that a store of experts may do.
+ *
+ * @module-tag slow
+ */
 import { execFile } from 'node:child_process'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'

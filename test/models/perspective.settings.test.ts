@@ -183,7 +183,7 @@ describe('the perspective family against an independent implementation in double
     const { fired } = await agrees({ mpd, experts: { top_k: 2, temperature: 0.05 } }, 100 + kind.length)
     expect(fired).toBeGreaterThan(10)
   })
-  it('all perspectives, one of them twice', async () => {
+  it('all perspectives, one of them twice', { tags: 'slow' }, async () => {
     const perspectives = [...ALL, 'jitter'] as const
     await agrees({ mpd: { perspectives, max_p: 1, jsd: 0.3, layers: 2 } }, 9)
   })

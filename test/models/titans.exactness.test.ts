@@ -1,4 +1,8 @@
-/** One arithmetic for Titans, all of it at once: instruction sets × threads × chunks × batches. */
+/**
+ * One arithmetic for Titans, all of it at once: instruction sets × threads × chunks × batches.
+ *
+ * @module-tag slow
+ */
 import { describe, expect, it } from 'vitest'
 import { judge, runExactness } from '../../src/cli/bench/exactness.ts'
 import { KIND_NAMES, KINDS, kindTensors, writeTitans } from './titans-packages.ts'

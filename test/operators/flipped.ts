@@ -2,7 +2,7 @@
  * One flipped bit in each kind of blob that a session with a memory outside writes, in a store: it is refused by name, and either a worker computes
  * the session again, or `repair` mends it. Nothing of it is seen in chains.
  */
-import { expect, test } from 'vitest'
+import { expect, type TestOptions, test } from 'vitest'
 import type { ChunkInput } from '../../topics/chunks.ts'
 import { type Bench, type BenchOptions, event, verified } from './harness.ts'
 import { type Damage, heldBy, inTopic, PAGED, repaired, tokens, type wideBenches } from './memory-bench.ts'
@@ -30,15 +30,16 @@ const straight = async (bench: Bench): Promise<string> => {
 }
 const goesOn = (needed: readonly ChunkInput[]) => [...needed.map((each) => event('s', each)), tokens('s', 20, 5)]
 
-/** `open` gives the options of a bench with an empty store, and the way to damage that store. */
+/** `open` gives the options of a bench with an empty store, and the way to damage that store. `worker`, `repair`: options of the two tests. */
 export const flippedBits = (
   name: string,
   benches: ReturnType<typeof wideBenches>,
   open: () => { readonly options: BenchOptions; readonly damage: Damage },
-  timeout = 120_000,
+  { worker = {}, repair = {} }: { readonly worker?: TestOptions; readonly repair?: TestOptions } = {},
 ): void => {
   test(
     `a flipped bit in each kind of blob in ${name}: a worker names it, computes the session again, and goes on`,
+    worker,
     async () => {
       const { options, damage } = open()
       let expected = ''
@@ -63,40 +64,33 @@ export const flippedBits = (
         await verified(bench)
       }, options)
     },
-    timeout,
   )
 
-  test(
-    `a flipped bit in each kind of blob in ${name} is named and mended by repair`,
-    async () => {
-      const { options, damage } = open()
-      await benches.use(async (bench) => {
-        await bench.feed(tokens('s', PAGED))
-        await bench.settle()
-        const isTopic = damage === inTopic
-        for (const { kind, what } of KINDS) {
-          const all = await heldBy(bench, 's')
-          const victim = await victimOf(bench, what)
-          await damage.flip(bench, victim)
-          const [seen, ...others] = await repaired(bench)
-          expect(others).toEqual([])
-          // What a page names is not looked at where the page itself cannot be put back.
-          const blobs = isTopic && victim.what.startsWith('page') ? 1 : all.length
-          expect(seen, kind).toMatchObject({ session: 's', blobs, wrong: 1, repaired: 1, anew: isTopic, left: null })
-          expect(seen!.reason).toContain(`The blob with ${victim.what} of session "s"`)
-          expect(seen!.reason).toMatch(
-            isTopic ? /cannot be read from .* where it is damaged/ : /is damaged in the blob/,
-          )
-        }
-        expect(await repaired(bench)).toMatchObject([{ wrong: 0, repaired: 0, reason: null, left: null }])
-        await bench.feed(tokens('s', 20, 5))
-        const warnings: string[] = []
-        const { states } = await bench.settle({ warn: (message) => warnings.push(message) })
-        expect(warnings).toEqual([])
-        expect(states.every(({ error }) => error === undefined)).toBe(true)
-        await verified(bench)
-      }, options)
-    },
-    timeout,
-  )
+  test(`a flipped bit in each kind of blob in ${name} is named and mended by repair`, repair, async () => {
+    const { options, damage } = open()
+    await benches.use(async (bench) => {
+      await bench.feed(tokens('s', PAGED))
+      await bench.settle()
+      const isTopic = damage === inTopic
+      for (const { kind, what } of KINDS) {
+        const all = await heldBy(bench, 's')
+        const victim = await victimOf(bench, what)
+        await damage.flip(bench, victim)
+        const [seen, ...others] = await repaired(bench)
+        expect(others).toEqual([])
+        // What a page names is not looked at where the page itself cannot be put back.
+        const blobs = isTopic && victim.what.startsWith('page') ? 1 : all.length
+        expect(seen, kind).toMatchObject({ session: 's', blobs, wrong: 1, repaired: 1, anew: isTopic, left: null })
+        expect(seen!.reason).toContain(`The blob with ${victim.what} of session "s"`)
+        expect(seen!.reason).toMatch(isTopic ? /cannot be read from .* where it is damaged/ : /is damaged in the blob/)
+      }
+      expect(await repaired(bench)).toMatchObject([{ wrong: 0, repaired: 0, reason: null, left: null }])
+      await bench.feed(tokens('s', 20, 5))
+      const warnings: string[] = []
+      const { states } = await bench.settle({ warn: (message) => warnings.push(message) })
+      expect(warnings).toEqual([])
+      expect(states.every(({ error }) => error === undefined)).toBe(true)
+      await verified(bench)
+    }, options)
+  })
 }

@@ -68,28 +68,32 @@ test('penalties count the request and the last tokens before it, as the page say
     await verified(bench)
   }))
 
-test('a worker that stops in the middle, snapshots at every step and contexts that leave change no token', () =>
-  use(async (bench) => {
-    const events = (id: string) => [
-      read(id, document.slice(0, 700)),
-      // Long: beside other work a few commits may hold all of a short answer, and no worker could be stopped inside of one.
-      asked(id, 'p', { maxTokens: 900, temperature: 0.9, seed: 3, minP: 0.02 }),
-      read(id, document.slice(700, 760)),
-      asked(id, 'q', { maxTokens: 300, penaltyLast: 200, run: 3, topLogprobs: 2 }),
-      event(id, { type: 'boundary', reset: true }),
-      read(id, 'Then '),
-      asked(id, 'r', { penaltyLast: 1024 }),
-    ]
-    await bench.feed(...events('calm'))
-    await bench.settle({ snapshotEvery: 1_000_000 })
-    await bench.feed(...events('a'), ...events('b'), ...events('c'))
-    const { stops, inside } = await interrupted(bench, 2, 1, 60_000)
-    expect(stops).toBeGreaterThan(2)
-    expect(inside).toBeGreaterThan(0)
-    const told = async (id: string) => (await bench.generated(id)).map(({ session: _, cause: __, ...run }) => run)
-    for (const id of ['a', 'b', 'c']) expect(await told(id)).toEqual(await told('calm'))
-    await verified(bench)
-  }))
+test(
+  'a worker that stops in the middle, snapshots at every step and contexts that leave change no token',
+  { tags: 'slow' },
+  () =>
+    use(async (bench) => {
+      const events = (id: string) => [
+        read(id, document.slice(0, 700)),
+        // Long: beside other work a few commits may hold all of a short answer, and no worker could be stopped inside of one.
+        asked(id, 'p', { maxTokens: 900, temperature: 0.9, seed: 3, minP: 0.02 }),
+        read(id, document.slice(700, 760)),
+        asked(id, 'q', { maxTokens: 300, penaltyLast: 200, run: 3, topLogprobs: 2 }),
+        event(id, { type: 'boundary', reset: true }),
+        read(id, 'Then '),
+        asked(id, 'r', { penaltyLast: 1024 }),
+      ]
+      await bench.feed(...events('calm'))
+      await bench.settle({ snapshotEvery: 1_000_000 })
+      await bench.feed(...events('a'), ...events('b'), ...events('c'))
+      const { stops, inside } = await interrupted(bench, 2, 1, 60_000)
+      expect(stops).toBeGreaterThan(2)
+      expect(inside).toBeGreaterThan(0)
+      const told = async (id: string) => (await bench.generated(id)).map(({ session: _, cause: __, ...run }) => run)
+      for (const id of ['a', 'b', 'c']) expect(await told(id)).toEqual(await told('calm'))
+      await verified(bench)
+    }),
+)
 
 test('a fork counts what its parent was fed', () =>
   use(async (bench) => {

@@ -27,11 +27,17 @@ const other = wideBenches(5)
 const rings = growingBenches(2000)
 const growing = growingBenches()
 
-flippedBits('the topic', wide, () => ({ options: {}, damage: inTopic }))
-flippedBits('a folder', wide, () => {
-  const blobStore = freshFolder()
-  return { options: { blobStore }, damage: inFolder(blobStore) }
-})
+const slow = { tags: 'slow' }
+flippedBits('the topic', wide, () => ({ options: {}, damage: inTopic }), { worker: slow, repair: slow })
+flippedBits(
+  'a folder',
+  wide,
+  () => {
+    const blobStore = freshFolder()
+    return { options: { blobStore }, damage: inFolder(blobStore) }
+  },
+  { worker: slow },
+)
 
 /** Nothing is wrong any more in what newest heads name, and another worker goes on. */
 const expectMended = async (bench: Bench, session: string): Promise<void> => {

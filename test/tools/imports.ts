@@ -26,6 +26,13 @@ export const readImports = (root: string, folders: readonly string[]): ImportGra
   )
 }
 
+/** Modules that a module imports, over any number of others, and itself. */
+export const closureOf = (graph: ImportGraph, file: string): ReadonlySet<string> => {
+  const found = new Set([file])
+  for (const path of found) for (const next of graph.get(path) ?? []) found.add(next)
+  return found
+}
+
 /** A circle of imports, first module repeated at its end, for each group of modules that reach each other. */
 export const circlesIn = (graph: ImportGraph): readonly (readonly string[])[] => {
   const circles: string[][] = []

@@ -111,10 +111,10 @@ export const isCommitted = ({ fresh, openAt, startChild, harness }: Fixture): vo
       }
     })
 
-    test('whole transactions only, though the committing process is killed again and again', async () => {
+    const killed = async (kills: number): Promise<void> => {
       const { store, log, input, a, b, group } = await fresh()
       let acknowledged = 0
-      for (let kill = 0; kill < harness().kills; kill++) {
+      for (let kill = 0; kill < kills; kill++) {
         const { child, messages, exited } = startChild('committer', store, group, log.prefix)
         const last = (): number => messages.at(-1)?.committed ?? 0
         const target = acknowledged + 1 + Math.floor(Math.random() * 8)
@@ -134,6 +134,10 @@ export const isCommitted = ({ fresh, openAt, startChild, harness }: Fixture): vo
         await heir.close()
         store.inspect?.()
       }
-    })
+    }
+    test('whole transactions only, though the committing process is killed', () => killed(2))
+    test('whole transactions only, though the committing process is killed again and again', { tags: 'slow' }, () =>
+      killed(harness().kills),
+    )
   })
 }

@@ -17,22 +17,23 @@ const EVERYTHING = /^(package-lock\.json$|models\/)/
 export const EVERYTHING_ON_A_DEVICE = new RegExp(
   `${EVERYTHING.source}|^native/((?!(bench|test)/).*|test/emulate/.*)\\.(cc|cu|h)$`,
 )
-/** What a path stands for in imports. `test/console` runs the page as a browser loads it. */
+/** What a path stands for beside imports. */
 const TABLE: readonly (readonly [altered: RegExp, touched: RegExp])[] = [
   // The engine: all but suites of brokers, stores, pages and protocols, in which it computes what it computes in the others.
   [
     /^native\/(?!(backends\/cuda|test|bench)\/).*\.(cc|h)$/,
     /^test\/(?!(blobs|console|deploy|gateway|kafka|streams)\/)/,
   ],
-  [/^src\/console\//, /^test\/console\//],
   [/^native\/(test|bench)\//, /^test\/(native|tools)\//],
   [/^tools\/(?!(kafka|s3)\/)/, /^test\/(tools|package|native)\//],
   [/^tools\/kafka\//, /^test\/kafka\//],
   [/^tools\/s3\//, /^test\/blobs\//],
   [/^(Dockerfile|docker-compose\.yml|deploy\/)/, /^test\/deploy\//],
   [/^(examples|docs)\//, /^test\/(package|tools|sessions|deploy)\//],
-  // A child process runs the command line, which imports nearly all.
-  [/^src\//, /^test\/(cli|crash|gateway|console)\//],
+  // What a child process runs: the command line, the gateway and its page, a worker that is killed.
+  [/^src\/cli\//, /^test\/cli\//],
+  [/^src\/(console|gateway)\//, /^test\/(console|gateway)\//],
+  [/^src\/(operators|state|streams|worker)\//, /^test\/crash\//],
 ]
 
 const git = (...args: readonly string[]): string => execFileSync('git', args, { encoding: 'utf8' }).trim()

@@ -25,5 +25,6 @@ export default defineConfig({
     testTimeout: 900_000,
     hookTimeout: 900_000,
     pool: 'forks',
+    isolate: false,
   },
 })

@@ -6,4 +6,7 @@ import { otherTurns } from './turns.ts'
 
 const later = otherTurns([...slowFiles, ...mixedFiles])
 
-export default defineConfig({ test: { ...suites, exclude: [...suites.exclude, ...fastFiles, ...later] } })
+export default defineConfig({
+  // Each file in a process of its own: some count its connections, fill its memory or load modules anew.
+  test: { ...suites, isolate: true, exclude: [...suites.exclude, ...fastFiles, ...later] },
+})

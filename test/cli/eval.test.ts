@@ -54,7 +54,7 @@ describe('continuo eval', () => {
     }
   })
 
-  it('reads a JSON array of ids as the same text', async () => {
+  it('reads a JSON array of ids as the same text', { tags: 'slow' }, async () => {
     const ids = write('ids.json', ` ${JSON.stringify([...Buffer.from(expected.prompt)])}\n`)
     const text = await evaluate(write('prompt.txt', expected.prompt))
     expect(await evaluate(ids)).toMatchObject({ nats: text.nats, chain: text.chain, pulse: text.pulse })

@@ -1,20 +1,6 @@
-import { execFile } from 'node:child_process'
-import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { COMMANDS } from '../../src/cli/commands/index.ts'
-import { continuo, DOCUMENT, type Done, MODEL, ROOT, temporary } from './helpers.ts'
-
-/** What each command line prints, and its exit code, all of them run by one process. */
-const linesOf = (lines: readonly (readonly string[])[]): Promise<readonly Omit<Done, 'signal'>[]> =>
-  new Promise((resolve, reject) => {
-    const child = execFile(
-      process.execPath,
-      [join('test', 'cli', 'lines.ts')],
-      { cwd: ROOT, maxBuffer: 1 << 24 },
-      (error, out) => (error === null ? resolve(JSON.parse(out)) : reject(error)),
-    )
-    child.stdin!.end(JSON.stringify(lines))
-  })
+import { continuo, DOCUMENT, linesOf, MODEL, temporary } from './helpers.ts'
 
 const names = ['', ...COMMANDS.map(({ name }) => name)]
 const pages = linesOf(names.map((name) => (name === '' ? ['--help'] : [name, '--help'])))

@@ -1,5 +1,5 @@
 /** The real command line in processes of its own, on logs in temporary folders. */
-import { type ChildProcess, spawn } from 'node:child_process'
+import { type ChildProcess, execFile, spawn } from 'node:child_process'
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -94,6 +94,18 @@ export const start = (args: readonly string[], { input, live = false, env = {} }
 }
 
 export const continuo = (args: readonly string[], options?: StartOptions): Promise<Done> => start(args, options).done
+
+/** What each command line prints, and its exit code, all of them run by one process. */
+export const linesOf = (lines: readonly (readonly string[])[]): Promise<readonly Omit<Done, 'signal'>[]> =>
+  new Promise((resolve, reject) => {
+    const child = execFile(
+      process.execPath,
+      [join('test', 'cli', 'lines.ts')],
+      { cwd: ROOT, maxBuffer: 1 << 24 },
+      (error, out) => (error === null ? resolve(JSON.parse(out)) : reject(error)),
+    )
+    child.stdin!.end(JSON.stringify(lines))
+  })
 
 /** Runs a command that must succeed, with --json; its lines, parsed. */
 export const json = async <T = Record<string, unknown>>(...args: readonly string[]): Promise<T[]> => {

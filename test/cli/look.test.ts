@@ -189,7 +189,7 @@ describe('continuo doctor', () => {
     }
   })
 
-  it('names each fault with its remedy', async () => {
+  it('names each fault with its remedy', { tags: 'slow' }, async () => {
     const bad = `file:${join(folder, 'bad.db')}`
     await withLog(bad, (open) =>
       open.createTopics([
@@ -213,7 +213,7 @@ describe('continuo doctor', () => {
     expect(told).toMatchObject({ ok: true })
   })
 
-  it('says what stands where the log should be', async () => {
+  it('says what stands where the log should be', { tags: 'slow' }, async () => {
     const file = join(folder, 'text.db')
     writeFileSync(
       file,

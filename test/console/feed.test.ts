@@ -62,7 +62,7 @@ describe('frames', () => {
     expect(marks.some(({ snapshots }) => snapshots === 1)).toBe(true)
   })
 
-  test('have a bounded number of rows each, and all sessions in the end', async () => {
+  test('have a bounded number of rows each, and all sessions in the end', { tags: 'slow' }, async () => {
     const count = 1203
     for (let from = 0; from < count; from += 400)
       await Promise.all(

@@ -69,7 +69,7 @@ export const QUICK: CrashPlan = {
   kills: 3,
   points: ['commit.sent', 'commit.offsets', 'commit.ended'],
   pass: 3,
-  lives: 7,
+  lives: 10,
 }
 
 /** Between a blob and the commit that names it. */

@@ -1,4 +1,8 @@
-/** Readers and what they leave behind, and what a broker's disk or a quiet hour does to them. */
+/**
+ * Readers and what they leave behind, and what a broker's disk or a quiet hour does to them.
+ *
+ * @module-tag slow
+ */
 import { mkdtemp, open, readFile, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'

@@ -118,43 +118,47 @@ test('the likeliest token that the grammar allows is drawn first, and its probab
     context.close()
   }))
 
-test('stops in the middle, snapshots at every step, contexts that leave and other sessions change no token', () =>
-  use(async (bench) => {
-    const events = (id: string) => [
-      read(id, 'Write the log of a ship as JSON. '),
-      asked(id, 'p', { ...bound, temperature: 0.9, seed: 3, run: 5 }),
-      read(id, ' Once more: '),
-      asked(id, 'q', { ...bound, seed: 4, frequencyPenalty: 0.4, run: 2 }),
-      asked(id, 'r', { grammar: { type: 'regex', pattern: '([a-z]+ )*' }, maxTokens: 60, seed: 5, run: 3 }),
-    ]
-    await bench.feed(...events('calm'))
-    await bench.settle({ snapshotEvery: 1_000_000 })
-    await bench.feed(
-      ...events('a'),
-      ...events('b'),
-      read('mate', 'x'),
-      asked('mate', 'm', { maxTokens: 150, seed: 9 }),
-      event('fork', { type: 'open', from: { session: 'a' } }),
-      asked('fork', 'f', { ...bound, seed: 8 }),
-      asked('a', 'f', { ...bound, seed: 8 }),
-    )
-    const { stops, inside } = await interrupted(bench, 3, 2, 120_000)
-    expect(stops).toBeGreaterThan(2)
-    expect(inside).toBeGreaterThan(0)
-    const told = async (id: string) =>
-      (await bench.generated(id))
-        .filter(({ requestId }) => requestId !== 'f')
-        .map(({ session: _, cause: __, ...run }) => run)
-    const calm = await told('calm')
-    for (const id of ['a', 'b']) expect(await told(id)).toEqual(calm)
-    for (const id of ['p', 'q']) {
-      const { text, finish } = await answer(bench, 'calm', id)
-      expect(finish).toBe('grammar')
-      expect(judge(logbook)(JSON.parse(text))).toBeNull()
-    }
-    expect((await answer(bench, 'fork', 'f')).text).toBe((await answer(bench, 'a', 'f')).text)
-    await verified(bench)
-  }))
+test(
+  'stops in the middle, snapshots at every step, contexts that leave and other sessions change no token',
+  { tags: 'slow' },
+  () =>
+    use(async (bench) => {
+      const events = (id: string) => [
+        read(id, 'Write the log of a ship as JSON. '),
+        asked(id, 'p', { ...bound, temperature: 0.9, seed: 3, run: 5 }),
+        read(id, ' Once more: '),
+        asked(id, 'q', { ...bound, seed: 4, frequencyPenalty: 0.4, run: 2 }),
+        asked(id, 'r', { grammar: { type: 'regex', pattern: '([a-z]+ )*' }, maxTokens: 60, seed: 5, run: 3 }),
+      ]
+      await bench.feed(...events('calm'))
+      await bench.settle({ snapshotEvery: 1_000_000 })
+      await bench.feed(
+        ...events('a'),
+        ...events('b'),
+        read('mate', 'x'),
+        asked('mate', 'm', { maxTokens: 150, seed: 9 }),
+        event('fork', { type: 'open', from: { session: 'a' } }),
+        asked('fork', 'f', { ...bound, seed: 8 }),
+        asked('a', 'f', { ...bound, seed: 8 }),
+      )
+      const { stops, inside } = await interrupted(bench, 3, 2, 120_000)
+      expect(stops).toBeGreaterThan(2)
+      expect(inside).toBeGreaterThan(0)
+      const told = async (id: string) =>
+        (await bench.generated(id))
+          .filter(({ requestId }) => requestId !== 'f')
+          .map(({ session: _, cause: __, ...run }) => run)
+      const calm = await told('calm')
+      for (const id of ['a', 'b']) expect(await told(id)).toEqual(calm)
+      for (const id of ['p', 'q']) {
+        const { text, finish } = await answer(bench, 'calm', id)
+        expect(finish).toBe('grammar')
+        expect(judge(logbook)(JSON.parse(text))).toBeNull()
+      }
+      expect((await answer(bench, 'fork', 'f')).text).toBe((await answer(bench, 'a', 'f')).text)
+      await verified(bench)
+    }),
+)
 
 test('a grammar that cannot be used is a dead letter with its reason, and generates nothing', () =>
   use(async (bench) => {

@@ -261,7 +261,9 @@ describe('a stream', () => {
     }, 3)
   })
 
-  test('contexts beyond the limit are saved and given back; their sessions go on exactly', async () => {
+  test('contexts beyond the limit are saved and given back; their sessions go on exactly', {
+    tags: 'slow',
+  }, async () => {
     await use(async (bench) => {
       const parts = [0, 1, 2].map((n) => document.slice(n * 900, n * 900 + 900))
       for (const part of parts)
@@ -281,7 +283,9 @@ describe('a stream', () => {
 })
 
 describe('resume', () => {
-  test('after a clean stop nothing is replayed and the stream goes on as if it had never stopped', async () => {
+  test('after a clean stop nothing is replayed and the stream goes on as if it had never stopped', {
+    tags: 'slow',
+  }, async () => {
     await use(async (bench) => {
       const half = document.slice(0, 5000)
       await bench.feed(event('s', { type: 'text', text: half }))

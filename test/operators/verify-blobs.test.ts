@@ -1,7 +1,7 @@
 /** verify of sessions in blocks: names of blocks against a recomputation by pieces, archived blocks that sleep meanwhile, and the blobs themselves. */
 import { readdirSync, renameSync } from 'node:fs'
 import { join } from 'node:path'
-import { expect, test } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { manifestIn } from '../../src/operators/manifests.ts'
 import { type Verification, type VerifyOptions, verifyLog } from '../../src/operators/verify.ts'
 import { encodeManifest } from '../../src/state/manifest.ts'
@@ -98,38 +98,42 @@ test('a state whose rest was altered is a finding, too', () =>
     ])
   }))
 
-test.each([
-  ['the topic', false, /^continuo\.blobs, partition 0, offset \d+$/],
-  ['a folder', true, /^[0-9a-f]{32}\/0, place [0-9a-f]{16}$/],
-])('in %s verify --blobs reads each blob once, and says of each that is wrong what it holds and where it lies', (_, isFolder, where) => {
-  const folder = freshFolder()
-  return wide.use(
-    async (bench) => {
-      await bench.feed(tokens('s', PAGED), event('t', { type: 'open', from: { session: 's' } }), tokens('t', 8))
-      await bench.settle()
-      const own = await heldBy(bench, 's')
-      const all = new Set([...own, ...(await heldBy(bench, 't'))].map(({ hash, place }) => `${hash}.${place}`))
-      expect(await verification(bench, { blobs: true })).toMatchObject({ findings: [], blobsRead: all.size })
-      const damage = isFolder ? inFolder(folder) : inTopic
-      for (const what of ['archived block 5', 'rows 0 to 255 of the index'])
-        await damage.flip(bench, own.find((each) => each.what === what)!)
-      // Of names alone nothing is wrong.
-      expect((await verification(bench)).findings).toEqual([])
-      const { findings, blobsRead } = await verification(bench, { blobs: true })
-      expect(blobsRead).toBe(all.size - 2)
-      expect(findings.map(({ session }) => session)).toEqual(['s', 's', 't', 't'])
-      for (const each of findings) expect(each).toMatchObject({ kind: 'blob', where: expect.stringMatching(where) })
-      const messages = findings.map(({ message }) => message).join('\n')
-      expect(messages).toMatch(/^The blob with archived block 5 of session "s" \(sha256 /m)
-      expect(messages).toMatch(/^The blob with rows 0 to 255 of the index of session "t" \(sha256 /m)
-      await damage.flip(bench, own.find(({ what }) => what.startsWith('page'))!)
-      const later = await verification(bench, { blobs: true })
-      expect(later.findings.map(({ message }) => message).join('\n')).toContain(
-        'page 0 of the names of archived blocks',
-      )
-    },
-    isFolder ? { blobStore: folder } : {},
-  )
+describe.each([
+  { name: 'the topic', isFolder: false, where: /^continuo\.blobs, partition 0, offset \d+$/, tags: ['slow'] },
+  { name: 'a folder', isFolder: true, where: /^[0-9a-f]{32}\/0, place [0-9a-f]{16}$/, tags: [] },
+])('in $name', ({ isFolder, where, tags }) => {
+  test('verify --blobs reads each blob once, and says of each that is wrong what it holds and where it lies', {
+    tags,
+  }, () => {
+    const folder = freshFolder()
+    return wide.use(
+      async (bench) => {
+        await bench.feed(tokens('s', PAGED), event('t', { type: 'open', from: { session: 's' } }), tokens('t', 8))
+        await bench.settle()
+        const own = await heldBy(bench, 's')
+        const all = new Set([...own, ...(await heldBy(bench, 't'))].map(({ hash, place }) => `${hash}.${place}`))
+        expect(await verification(bench, { blobs: true })).toMatchObject({ findings: [], blobsRead: all.size })
+        const damage = isFolder ? inFolder(folder) : inTopic
+        for (const what of ['archived block 5', 'rows 0 to 255 of the index'])
+          await damage.flip(bench, own.find((each) => each.what === what)!)
+        // Of names alone nothing is wrong.
+        expect((await verification(bench)).findings).toEqual([])
+        const { findings, blobsRead } = await verification(bench, { blobs: true })
+        expect(blobsRead).toBe(all.size - 2)
+        expect(findings.map(({ session }) => session)).toEqual(['s', 's', 't', 't'])
+        for (const each of findings) expect(each).toMatchObject({ kind: 'blob', where: expect.stringMatching(where) })
+        const messages = findings.map(({ message }) => message).join('\n')
+        expect(messages).toMatch(/^The blob with archived block 5 of session "s" \(sha256 /m)
+        expect(messages).toMatch(/^The blob with rows 0 to 255 of the index of session "t" \(sha256 /m)
+        await damage.flip(bench, own.find(({ what }) => what.startsWith('page'))!)
+        const later = await verification(bench, { blobs: true })
+        expect(later.findings.map(({ message }) => message).join('\n')).toContain(
+          'page 0 of the names of archived blocks',
+        )
+      },
+      isFolder ? { blobStore: folder } : {},
+    )
+  })
 })
 
 test('a store that is away is no finding: nothing is said of the log', () => {

@@ -1,23 +1,20 @@
-/** The contract on a real broker; killed-broker.test.ts has what only a broker can do: die in the middle of a commit. */
-import { describe, expect, test } from 'vitest'
+/** The contract on a real broker; killed-broker.test.ts has what a broker of its own is needed for: that it ends and comes again, or dies in the middle of a commit. */
+import { describe, inject } from 'vitest'
 import { openLog } from '../../src/streams/open.ts'
-import { freshPrefix, ownBroker } from '../kafka/broker.ts'
+import { freshPrefix } from '../kafka/broker.ts'
 import { contract } from './contract.ts'
 
-const { kafka: broker, missing } = await ownBroker()
+const { brokers, missing } = inject('kafka')
 
-if (broker === undefined)
-  describe.skip(`the kafka log (no Kafka here: ${missing})`, () => {
-    test('needs a broker', () => expect(broker).toBeDefined())
-  })
-else
+describe.skipIf(brokers === null)(missing === null ? 'with Kafka' : `no Kafka here: ${missing}`, () =>
   contract('kafka', async () => ({
     newStore: async () => {
-      const url = `kafka://${broker.brokers}/${freshPrefix()}`
+      const url = `kafka://${brokers}/${freshPrefix()}`
       return { url, open: (options) => openLog(url, options) }
     },
-    restart: () => broker.restart(),
-    stop: () => broker.stop(),
+    restart: async () => {}, // Closed and opened again.
+    stop: async () => {},
     sessionTimeout: 2000,
     kills: 4,
-  }))
+  })),
+)

@@ -1,5 +1,5 @@
 /**
- * What only a broker can do: die in the middle of a commit.
+ * What only a broker of one's own is for: it ends and comes again, or dies in the middle of a commit.
  *
  * @module-tag slow
  */
@@ -8,9 +8,12 @@ import { codeOf } from '../../src/errors.ts'
 import type { EventLog, PartitionWriter } from '../../src/streams/log.ts'
 import { openLog } from '../../src/streams/open.ts'
 import { freshPrefix, ownBroker } from '../kafka/broker.ts'
+import { setUp } from './contract/fixture.ts'
+import { keepsRecords } from './contract/records.ts'
 import { bytes, eventually, readAll, record, text, valuesOf, watch } from './helpers.ts'
 
 const { kafka: mortal } = await ownBroker()
+afterAll(() => mortal?.stop())
 
 describe.skipIf(mortal === undefined)('a log whose broker is killed', { timeout: 120_000 }, () => {
   const prefix = freshPrefix()
@@ -22,7 +25,6 @@ describe.skipIf(mortal === undefined)('a log whose broker is killed', { timeout:
   }
   afterAll(async () => {
     await Promise.all(logs.map((log) => log.close()))
-    await mortal?.stop()
   })
   let count = 0
   const topics = async (log: EventLog, partitions: number): Promise<readonly [string, string, string]> => {
@@ -115,4 +117,19 @@ describe.skipIf(mortal === undefined)('a log whose broker is killed', { timeout:
       expect([...member.now(), ...other.now()]).toEqual([0])
     })
   })
+})
+
+describe.skipIf(mortal === undefined)('a log whose broker is restarted', { timeout: 120_000 }, () => {
+  keepsRecords(
+    setUp(async () => ({
+      newStore: async () => {
+        const url = `kafka://${mortal!.brokers}/${freshPrefix()}`
+        return { url, open: (options) => openLog(url, options) }
+      },
+      restart: () => mortal!.restart(),
+      stop: async () => {},
+      sessionTimeout: 2000,
+      kills: 0,
+    })),
+  )
 })

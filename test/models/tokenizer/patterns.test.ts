@@ -141,7 +141,9 @@ const compiled = (source: string) => {
   }
 }
 
-test('a match is the one that the platform finds, wherever it begins and whatever was matched before', () => {
+test('a match is the one that the platform finds, wherever it begins and whatever was matched before', {
+  tags: 'slow',
+}, () => {
   let taken = 0
   fc.assert(
     fc.property(pattern, fc.array(letters, { minLength: 1, maxLength: 4 }), fc.boolean(), (source, texts, isOpen) => {

@@ -17,7 +17,9 @@ const whole = files.filter(({ text }) => text.includes('@module-tag slow'))
 /** Files that npm test does not open. */
 export const slowFiles: readonly string[] = whole.map(({ path }) => path)
 const graph = readImports('.', ['test'])
-const tagged = new Set([...graph.keys()].filter((path) => /tags: (\[?'slow'|\w+With)/.test(readFileSync(path, 'utf8'))))
+const tagged = new Set(
+  [...graph.keys()].filter((path) => /\btags:[^}]*?('slow'|\w+With\b)/.test(readFileSync(path, 'utf8'))),
+)
 /** Files of which npm test runs a part. */
 export const mixedFiles: readonly string[] = files
   .filter((file) => !whole.includes(file) && [...closureOf(graph, file.path)].some((path) => tagged.has(path)))

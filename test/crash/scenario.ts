@@ -155,8 +155,8 @@ export const continuations = (count: number): readonly (readonly RecordIn[])[] =
   )
 }
 
-export const scenario = (count: number, seed = 7): readonly (readonly RecordIn[])[] => {
-  const source = rounds(seed, { events: 8, tail: 300 })
+export const scenario = (count: number, seed = 7, events = 8): readonly (readonly RecordIn[])[] => {
+  const source = rounds(seed, { events, tail: 300 })
   return Array.from({ length: count }, () => source.next().value)
 }
 

@@ -70,6 +70,7 @@ export const QUICK: CrashPlan = {
   points: ['commit.sent', 'commit.offsets', 'commit.ended'],
   pass: 3,
   lives: 10,
+  rounds: (count) => scenario(count, 7, 4),
 }
 
 /** Between a blob and the commit that names it. */

@@ -3,7 +3,7 @@ import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import { afterAll, beforeAll, describe, expect, inject, test } from 'vitest'
+import { afterAll, beforeAll, describe, expect, inject, type TestOptions, test } from 'vitest'
 import type { Model } from '../../src/engine/types.ts'
 import { openPackage } from '../../src/models/open.ts'
 import type { Tokenizer } from '../../src/models/tokenizer/types.ts'
@@ -237,11 +237,14 @@ export const benches = (): Benches => {
 }
 
 /** Runs the suite on both logs; `fresh` gives the options of a bench on a log that nobody used before. */
-export const onBothLogs = (suite: (fresh: () => BenchOptions, kind: 'embedded' | 'kafka') => void): void => {
+export const onBothLogs = (
+  suite: (fresh: () => BenchOptions, kind: 'embedded' | 'kafka') => void,
+  kafka: TestOptions = {},
+): void => {
   describe('on the embedded log', () => suite(() => ({}), 'embedded'))
   const { brokers, missing } = inject('kafka')
   if (brokers === null) test.skip(`on Kafka (no Kafka here: ${missing})`, () => undefined)
-  else describe('on Kafka', () => suite(() => ({ url: `kafka://${brokers}/${freshPrefix()}` }), 'kafka'))
+  else describe('on Kafka', kafka, () => suite(() => ({ url: `kafka://${brokers}/${freshPrefix()}` }), 'kafka'))
 }
 
 /** What the log holds is what its events give. */

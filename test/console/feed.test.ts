@@ -95,10 +95,13 @@ describe('the text of a session', () => {
       { type: 'text', bytes: bytes.subarray(1).toString('base64') },
       { type: 'generate', requestId: 'r', maxTokens: 40, seed: 2 },
     ])
-    const events = await taken<SessionEvent>(
-      '/v1/console/sessions/text/events',
-      (event) => event.type === 'written' && event.finish !== null,
-    )
+    // What was read and what was written come from two topics, each in its own time.
+    const seen: SessionEvent[] = []
+    const events = await taken<SessionEvent>('/v1/console/sessions/text/events', (event) => {
+      seen.push(event)
+      const ended = seen.some((each) => each.type === 'written' && each.finish !== null)
+      return ended && piece(seen, 'read').endsWith('ü')
+    })
     const read = events.filter((event) => event.type === 'read')
     expect(piece(events, 'read')).toBe(`${parts.join('')}ü`)
     const nats = read.flatMap((event) => event.nats!)

@@ -1,5 +1,8 @@
 import { createRequire } from 'node:module'
 import { type Consumer, Kafka, logLevel, type Message, type RetryOptions } from 'kafkajs'
+import type { Logger } from '../../src/streams/kafka/kafkajs.ts'
+import { createNetwork, type Network } from '../../src/streams/kafka/network.ts'
+import { parseKafkaUrl } from '../../src/streams/kafka/url.ts'
 
 /** kafkajs as anybody uses it: the foil of the mends. */
 export const plainKafka = (brokers: string, retry: RetryOptions = {}): Kafka =>
@@ -29,6 +32,20 @@ export const plainRead = async (
   })
   await consumer.disconnect()
   return values
+}
+
+/** Asks a broker by our own network what no client of kafkajs asks. */
+export const asking = async <T>(brokers: string, ask: (network: Network) => Promise<T>): Promise<T> => {
+  const url = parseKafkaUrl(`kafka://${brokers}/asking`)
+  const network = createNetwork(
+    url,
+    new Kafka({ ...url.config, logLevel: logLevel.NOTHING }).logger() as unknown as Logger,
+  )
+  try {
+    return await ask(network)
+  } finally {
+    await network.close()
+  }
 }
 
 export const message = (value: string, key: Buffer | null = null): Message => ({ key, value, partition: 0 })

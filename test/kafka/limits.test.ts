@@ -4,17 +4,14 @@
  * @module-tag slow
  */
 
-import { Kafka } from 'kafkajs'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { Encoder, type Logger } from '../../src/streams/kafka/kafkajs.ts'
-import { createNetwork } from '../../src/streams/kafka/network.ts'
-import { parseKafkaUrl } from '../../src/streams/kafka/url.ts'
+import { Encoder } from '../../src/streams/kafka/kafkajs.ts'
 import type { EventLog } from '../../src/streams/log.ts'
 import { openLog } from '../../src/streams/open.ts'
 import { benches, event } from '../operators/harness.ts'
 import { bytes, eventually, readAll, record, valuesOf } from '../streams/helpers.ts'
 import { freshPrefix, ownBroker } from './broker.ts'
-import { plainKafka } from './helpers.ts'
+import { asking, plainKafka } from './helpers.ts'
 
 // Its own: what is set here holds for every client of the broker.
 const { kafka: broker, missing } = await ownBroker()
@@ -24,35 +21,34 @@ const connections = (): number => process.getActiveResourcesInfo().filter((name)
 
 /** AlterClientQuotas, version 0: the rate at which any client may read, bytes a second; null lifts it. */
 const setQuota = async (rate: number | null): Promise<void> => {
-  const url = parseKafkaUrl(`kafka://${brokers}/quotas`)
-  const network = createNetwork(url, new Kafka({ ...url.config, logLevel: 0 }).logger() as unknown as Logger)
   const value = Buffer.alloc(8)
   value.writeDoubleBE(rate ?? 0)
   const [host = '', port] = brokers!.split(':')
-  await network.common.send(
-    { host, port: Number(port) },
-    {
-      request: {
-        apiKey: 49,
-        apiVersion: 0,
-        apiName: 'AlterClientQuotas',
-        encode: async () =>
-          new Encoder()
-            .writeInt32(1)
-            .writeInt32(1)
-            .writeString('client-id')
-            .writeString(null)
-            .writeInt32(1)
-            .writeString('consumer_byte_rate')
-            .writeBuffer(value)
-            .writeInt8(rate === null ? 1 : 0)
-            .writeInt8(0),
+  await asking(brokers!, (network) =>
+    network.common.send(
+      { host, port: Number(port) },
+      {
+        request: {
+          apiKey: 49,
+          apiVersion: 0,
+          apiName: 'AlterClientQuotas',
+          encode: async () =>
+            new Encoder()
+              .writeInt32(1)
+              .writeInt32(1)
+              .writeString('client-id')
+              .writeString(null)
+              .writeInt32(1)
+              .writeString('consumer_byte_rate')
+              .writeBuffer(value)
+              .writeInt8(rate === null ? 1 : 0)
+              .writeInt8(0),
+        },
+        response: { decode: async (raw) => raw, parse: async (decoded: Buffer) => decoded },
+        logResponseError: false,
       },
-      response: { decode: async (raw) => raw, parse: async (decoded: Buffer) => decoded },
-      logResponseError: false,
-    },
+    ),
   )
-  await network.close()
 }
 
 describe.skipIf(brokers === null)(

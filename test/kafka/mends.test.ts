@@ -12,7 +12,7 @@ import type { EventLog } from '../../src/streams/log.ts'
 import { openLog } from '../../src/streams/open.ts'
 import { eventually, readAll, record, refuses, take, valuesOf } from '../streams/helpers.ts'
 import { freshPrefix, ownBroker } from './broker.ts'
-import { internal, message, plainKafka, plainRead, pristine } from './helpers.ts'
+import { asking, internal, message, plainKafka, plainRead, pristine } from './helpers.ts'
 
 const { kafka: broker, missing } = await ownBroker()
 if (broker === undefined) console.warn(`Tests on a broker are skipped: ${missing}`)
@@ -39,15 +39,16 @@ describe.skipIf(broker === undefined)('on a real broker', { timeout: 60_000 }, (
     return made
   }
   /** Resolves once the topic has `end` offsets, markers among them: a broker ends a transaction before its marker is in the log. */
-  const written = async (topic: string, end: number): Promise<void> => {
-    const admin = plainKafka(brokers).admin()
-    await admin.connect()
-    try {
-      await eventually(async () => expect((await admin.fetchTopicOffsets(topic))[0]!.high).toBe(String(end)))
-    } finally {
-      await admin.disconnect()
-    }
-  }
+  const written = (topic: string, end: number): Promise<void> =>
+    asking(brokers, async (network) => {
+      const leader = await network.common.to(await network.leader(topic, 0))
+      const topics = [{ topic, partitions: [{ partition: 0, timestamp: -1 }] }]
+      await eventually(async () => {
+        // Uncommitted: the last stable offset stays before the first transaction until it ends.
+        const { responses } = await leader.listOffsets({ isolationLevel: 0, topics })
+        expect(Number(responses[0]?.partitions[0]?.offset)).toBe(end)
+      })
+    })
   const sentinel = (values: readonly string[]): boolean => values.includes('end')
 
   test('aborted transactions that overlap stay invisible; plain kafkajs shows records of them', async () => {

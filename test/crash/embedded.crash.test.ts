@@ -33,7 +33,7 @@ describe('a worker on the embedded log, killed at every failpoint and at random,
 }, () => {
   test('with RWKV-7, a few times around a commit', async () => crash(await openFamily('rwkv7', dir), on('few'), QUICK))
   for (const { key, name } of families.filter((family) => family.key !== 'rwkv7'))
-    test(`with ${name}, around a commit while it generates`, { tags: 'slow' }, async () =>
+    test(`with ${name}, around a commit while it generates`, { tags: slowWith(key) }, async () =>
       crash(await openFamily(key, dir), on(`once-${key}`), once(key)),
     )
   for (const { key, name } of families)

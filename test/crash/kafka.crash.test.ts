@@ -1,6 +1,6 @@
 import { describe, inject, test } from 'vitest'
 import { temporaryFolder } from '../engine/packages.ts'
-import { FAMILIES, inBlocks, openFamily } from '../families.ts'
+import { FAMILIES, inBlocks, openFamily, slowWith } from '../families.ts'
 import { BLOBS, BLOBS_IN_TOPIC, crash, dozens, dozensWith, FORKS, once, QUICK } from './suite.ts'
 
 const { brokers, missing } = inject('kafka')
@@ -22,7 +22,7 @@ describe.skipIf(brokers === null)(
     test('with RWKV-7, a few times around a commit', async () =>
       crash(await openFamily('rwkv7', temporaryFolder()), prefix('few'), QUICK))
     for (const { key, name } of families.filter((family) => !elsewhere.includes(family.key)))
-      test(`with ${name}, around a commit while it generates`, { tags: 'slow' }, async () =>
+      test(`with ${name}, around a commit while it generates`, { tags: slowWith(key) }, async () =>
         crash(await openFamily(key, temporaryFolder()), prefix(`once-${key}`), once(key)),
       )
     for (const { key, name } of families.filter((family) => !onceOnly.includes(family.key)))

@@ -25,6 +25,5 @@ export default defineConfig({
     testTimeout: 900_000,
     hookTimeout: 900_000,
     pool: 'forks',
-    isolate: false,
   },
 })

@@ -236,16 +236,18 @@ export const benches = (): Benches => {
   }
 }
 
-/** Runs the suite on both logs; `fresh` gives the options of a bench on a log that nobody used before. */
-export const onBothLogs = (
-  suite: (fresh: () => BenchOptions, kind: 'embedded' | 'kafka') => void,
-  kafka: TestOptions = {},
-): void => {
-  describe('on the embedded log', () => suite(() => ({}), 'embedded'))
-  const { brokers, missing } = inject('kafka')
-  if (brokers === null) test.skip(`on Kafka (no Kafka here: ${missing})`, () => undefined)
-  else describe('on Kafka', kafka, () => suite(() => ({ url: `kafka://${brokers}/${freshPrefix()}` }), 'kafka'))
-}
+type SuiteOfLogs = (fresh: () => BenchOptions, kind: 'embedded' | 'kafka') => void
+
+/** Runs a suite on both logs, on Kafka with these options; `fresh` gives the options of a bench on a log that nobody used before. */
+export const onBothLogsWith =
+  (kafka: TestOptions) =>
+  (suite: SuiteOfLogs): void => {
+    describe('on the embedded log', () => suite(() => ({}), 'embedded'))
+    const { brokers, missing } = inject('kafka')
+    if (brokers === null) test.skip(`on Kafka (no Kafka here: ${missing})`, () => undefined)
+    else describe('on Kafka', kafka, () => suite(() => ({ url: `kafka://${brokers}/${freshPrefix()}` }), 'kafka'))
+  }
+export const onBothLogs = onBothLogsWith({})
 
 /** What the log holds is what its events give. */
 export const verified = async ({ log, names, model, tokenizer }: Bench): Promise<void> => {

@@ -2,7 +2,7 @@
 import { expect, test } from 'vitest'
 import { verifyLog } from '../../src/operators/verify.ts'
 import type { Headers, RecordIn } from '../../src/streams/log.ts'
-import { benches, event, onBothLogs } from './harness.ts'
+import { benches, event, onBothLogsWith } from './harness.ts'
 
 const { open } = benches()
 
@@ -49,63 +49,57 @@ const header = (all: Headers, name: string): string | undefined => {
 
 const bytes = (base64: string | null): Buffer | null => (base64 === null ? null : Buffer.from(base64, 'base64'))
 
-onBothLogs(
-  (fresh) => {
-    test.each(hostile)('%s', async (_, record, reason) => {
-      const bench = await open(1, fresh())
-      try {
-        await bench.feed(event('s', { type: 'text', text: 'before ' }))
-        await bench.log.append(bench.names.chunks, [record])
-        await bench.feed(event('s', { type: 'text', text: 'after' }))
-        const { worker } = await bench.settle()
-        expect([...worker.refused]).toEqual([])
-        expect((await bench.heads()).get('s')!.totals.tokens).toBe(12)
+onBothLogsWith({ tags: 'slow' })((fresh) => {
+  test.each(hostile)('%s', async (_, record, reason) => {
+    const bench = await open(1, fresh())
+    try {
+      await bench.feed(event('s', { type: 'text', text: 'before ' }))
+      await bench.log.append(bench.names.chunks, [record])
+      await bench.feed(event('s', { type: 'text', text: 'after' }))
+      const { worker } = await bench.settle()
+      expect([...worker.refused]).toEqual([])
+      expect((await bench.heads()).get('s')!.totals.tokens).toBe(12)
 
-        const letters = await bench.records('deadletters')
-        expect(header(letters[0]!.headers, 'continuo-reason')).toMatch(reason)
-        expect(header(letters[0]!.headers, 'continuo-reason')!.length).toBeLessThanOrEqual(1000)
-        const content = Buffer.concat(letters.map(({ value }) => value ?? Buffer.alloc(0)))
-        if (header(letters[0]!.headers, 'continuo-envelope') === 'json') {
-          const held = JSON.parse(content.toString())
-          expect(bytes(held.key)!.equals(record.key!)).toBe(true)
-          expect(bytes(held.value)!.equals(record.value!)).toBe(true)
-          for (const [at, [name, value]] of (record.headers ?? []).entries()) {
-            expect(held.headers[at][0]).toBe(name)
-            expect(bytes(held.headers[at][1])!.equals(value)).toBe(true)
-          }
-        } else {
-          expect(content.equals(record.value!)).toBe(true)
-          expect(Buffer.from(letters[0]!.key!).equals(record.key!)).toBe(true)
+      const letters = await bench.records('deadletters')
+      expect(header(letters[0]!.headers, 'continuo-reason')).toMatch(reason)
+      expect(header(letters[0]!.headers, 'continuo-reason')!.length).toBeLessThanOrEqual(1000)
+      const content = Buffer.concat(letters.map(({ value }) => value ?? Buffer.alloc(0)))
+      if (header(letters[0]!.headers, 'continuo-envelope') === 'json') {
+        const held = JSON.parse(content.toString())
+        expect(bytes(held.key)!.equals(record.key!)).toBe(true)
+        expect(bytes(held.value)!.equals(record.value!)).toBe(true)
+        for (const [at, [name, value]] of (record.headers ?? []).entries()) {
+          expect(held.headers[at][0]).toBe(name)
+          expect(bytes(held.headers[at][1])!.equals(value)).toBe(true)
         }
-        const { findings } = await verifyLog({ ...bench, format: 'json' })
-        expect(findings).toEqual([])
-      } finally {
-        await bench.close()
+      } else {
+        expect(content.equals(record.value!)).toBe(true)
+        expect(Buffer.from(letters[0]!.key!).equals(record.key!)).toBe(true)
       }
-    })
+      const { findings } = await verifyLog({ ...bench, format: 'json' })
+      expect(findings).toEqual([])
+    } finally {
+      await bench.close()
+    }
+  })
 
-    test('keys that begin with a byte order mark are sessions of their own, and resume', async () => {
-      const bench = await open(1, fresh())
-      try {
-        const keys = ['a', '\ufeffa', '\ufeff\ufeffa']
-        for (const [n, key] of keys.entries())
-          await bench.feed(
-            event(key, { type: 'text', text: 'x'.repeat(n + 1) }),
-            event(key, { type: 'text', text: 'y' }),
-          )
-        await bench.settle()
-        for (const key of keys) await bench.feed(event(key, { type: 'generate', requestId: 'r', maxTokens: 3 }))
-        const { worker, restored } = await bench.settle()
-        expect([...worker.refused]).toEqual([])
-        expect([...restored].sort()).toEqual([...keys].sort())
-        const heads = await bench.heads()
-        expect(keys.map((key) => heads.get(key)!.totals)).toMatchObject([{ tokens: 2 }, { tokens: 3 }, { tokens: 4 }])
-        const { findings } = await verifyLog({ ...bench, format: 'json' })
-        expect(findings).toEqual([])
-      } finally {
-        await bench.close()
-      }
-    })
-  },
-  { tags: 'slow' },
-)
+  test('keys that begin with a byte order mark are sessions of their own, and resume', async () => {
+    const bench = await open(1, fresh())
+    try {
+      const keys = ['a', '\ufeffa', '\ufeff\ufeffa']
+      for (const [n, key] of keys.entries())
+        await bench.feed(event(key, { type: 'text', text: 'x'.repeat(n + 1) }), event(key, { type: 'text', text: 'y' }))
+      await bench.settle()
+      for (const key of keys) await bench.feed(event(key, { type: 'generate', requestId: 'r', maxTokens: 3 }))
+      const { worker, restored } = await bench.settle()
+      expect([...worker.refused]).toEqual([])
+      expect([...restored].sort()).toEqual([...keys].sort())
+      const heads = await bench.heads()
+      expect(keys.map((key) => heads.get(key)!.totals)).toMatchObject([{ tokens: 2 }, { tokens: 3 }, { tokens: 4 }])
+      const { findings } = await verifyLog({ ...bench, format: 'json' })
+      expect(findings).toEqual([])
+    } finally {
+      await bench.close()
+    }
+  })
+})

@@ -6,7 +6,7 @@ import type { Head } from '../../src/state/head.ts'
 import { textOf } from '../../src/text.ts'
 import { DEAD_LETTER_HEADERS } from '../../topics/deadletters.ts'
 import { eventually } from '../streams/helpers.ts'
-import { type Bench, type BenchOptions, benches, event, onBothLogs, verified } from './harness.ts'
+import { type Bench, type BenchOptions, benches, event, onBothLogsWith, verified } from './harness.ts'
 import { enormous, plant } from './planting.ts'
 
 const document = readFileSync(new URL('../../docs/demo/harbour-log.txt', import.meta.url), 'utf8')
@@ -59,146 +59,139 @@ const comesBack = async (bench: Bench, stopped: Head): Promise<void> => {
   await verified(bench)
 }
 
-onBothLogs(
-  (fresh: () => BenchOptions) => {
-    test('a state that stops being finite sets its session aside, and only it', () =>
-      use(
-        async (bench) => {
-          const before = await doomed(bench)
-          const { globalStep } = before.conductor
-          await bench.feed(
-            read('lost', document.slice(1200, 2000)),
-            read('lost', 'more'),
-            asked('lost', 'r'),
-            read('well', 'and on'),
-            event('lost', { type: 'open' }),
-          )
-          const warnings: string[] = []
-          const { worker } = await bench.settle({ warn: (message) => warnings.push(message) })
-          expect([...worker.refused]).toEqual([])
-          const heads = await bench.heads()
-          const head = heads.get('lost')!
-          expect(head).toMatchObject({
-            status: 'stopped',
-            stopped: { cause: 'computation', offset: 2 },
-            conductor: before.conductor,
-            chain: before.chain,
-            totals: before.totals,
-            snapshot: { pulse: globalStep },
-          })
-          expect(head.stopped!.reason).toBe(
-            `Session "lost" was set aside: its state stopped being finite with the tokens of pulses ${globalStep} to ${globalStep + 256}. Send a "boundary" with "reset": it begins a new context on the same clock. A "close" ends it.`,
-          )
-          expect(warnings.join()).toContain(head.stopped!.reason)
-          expect(heads.get('well')!.totals.tokens).toBe(606)
-          const told = await letters(bench)
-          expect(told.map(({ stopped }) => stopped)).toEqual(['computation/0', null, null, null])
-          for (const { reason } of told) expect(reason).toContain('Session "lost" was set aside')
-          // A worker that comes new finds it as it was left.
-          await bench.feed(read('lost', 'still there?'))
-          await bench.settle()
-          expect((await bench.heads()).get('lost')).toEqual(head)
-          await verified(bench)
-          await comesBack(bench, head)
-        },
-        1,
-        fresh(),
-      ))
+onBothLogsWith({ tags: 'slow' })((fresh: () => BenchOptions) => {
+  test('a state that stops being finite sets its session aside, and only it', () =>
+    use(
+      async (bench) => {
+        const before = await doomed(bench)
+        const { globalStep } = before.conductor
+        await bench.feed(
+          read('lost', document.slice(1200, 2000)),
+          read('lost', 'more'),
+          asked('lost', 'r'),
+          read('well', 'and on'),
+          event('lost', { type: 'open' }),
+        )
+        const warnings: string[] = []
+        const { worker } = await bench.settle({ warn: (message) => warnings.push(message) })
+        expect([...worker.refused]).toEqual([])
+        const heads = await bench.heads()
+        const head = heads.get('lost')!
+        expect(head).toMatchObject({
+          status: 'stopped',
+          stopped: { cause: 'computation', offset: 2 },
+          conductor: before.conductor,
+          chain: before.chain,
+          totals: before.totals,
+          snapshot: { pulse: globalStep },
+        })
+        expect(head.stopped!.reason).toBe(
+          `Session "lost" was set aside: its state stopped being finite with the tokens of pulses ${globalStep} to ${globalStep + 256}. Send a "boundary" with "reset": it begins a new context on the same clock. A "close" ends it.`,
+        )
+        expect(warnings.join()).toContain(head.stopped!.reason)
+        expect(heads.get('well')!.totals.tokens).toBe(606)
+        const told = await letters(bench)
+        expect(told.map(({ stopped }) => stopped)).toEqual(['computation/0', null, null, null])
+        for (const { reason } of told) expect(reason).toContain('Session "lost" was set aside')
+        // A worker that comes new finds it as it was left.
+        await bench.feed(read('lost', 'still there?'))
+        await bench.settle()
+        expect((await bench.heads()).get('lost')).toEqual(head)
+        await verified(bench)
+        await comesBack(bench, head)
+      },
+      1,
+      fresh(),
+    ))
 
-    test('a request that its session cannot answer ends as stopped', () =>
-      use(
-        async (bench) => {
-          const { totals } = await doomed(bench)
-          await bench.feed(asked('lost', 'r'))
-          await bench.settle()
-          expect(await bench.generated('lost')).toMatchObject([
-            { requestId: 'r', index: 0, ids: [], finish: 'stopped' },
-          ])
-          expect(await letters(bench)).toMatchObject([{ stopped: 'computation/0' }])
-          await verified(bench)
-          await bench.feed(event('lost', { type: 'close' }), event('lost', { type: 'open' }), read('lost', 'new'))
-          await bench.settle()
-          expect((await bench.heads()).get('lost')).toMatchObject({
-            status: 'open',
-            totals: { tokens: totals.tokens + 3 },
-          })
-          await verified(bench)
-        },
-        1,
-        fresh(),
-      ))
+  test('a request that its session cannot answer ends as stopped', () =>
+    use(
+      async (bench) => {
+        const { totals } = await doomed(bench)
+        await bench.feed(asked('lost', 'r'))
+        await bench.settle()
+        expect(await bench.generated('lost')).toMatchObject([{ requestId: 'r', index: 0, ids: [], finish: 'stopped' }])
+        expect(await letters(bench)).toMatchObject([{ stopped: 'computation/0' }])
+        await verified(bench)
+        await bench.feed(event('lost', { type: 'close' }), event('lost', { type: 'open' }), read('lost', 'new'))
+        await bench.settle()
+        expect((await bench.heads()).get('lost')).toMatchObject({
+          status: 'open',
+          totals: { tokens: totals.tokens + 3 },
+        })
+        await verified(bench)
+      },
+      1,
+      fresh(),
+    ))
 
-    test('a snapshot that is gone is done without where the events are still there', () =>
-      use(
-        async (bench) => {
-          await begun(bench)
-          const { chain, conductor } = (await bench.heads()).get('lost')!
-          const { end } = await bench.log.bounds(bench.names.snapshots, 0)
-          await bench.log.trim(bench.names.snapshots, 0, end)
-          await bench.feed(event('lost', { type: 'boundary' }), asked('well', 'r'))
-          const warnings: string[] = []
-          const { worker } = await bench.settle({ warn: (message) => warnings.push(message) })
-          expect([...worker.refused]).toEqual([])
-          expect(warnings.join()).toMatch(
-            new RegExp(`"lost" at pulse ${conductor.globalStep} is gone.* computed again from its first event`),
-          )
-          expect((await bench.heads()).get('lost')).toMatchObject({ status: 'open', chain })
-          await verified(bench)
-        },
-        1,
-        fresh(),
-      ))
+  test('a snapshot that is gone is done without where the events are still there', () =>
+    use(
+      async (bench) => {
+        await begun(bench)
+        const { chain, conductor } = (await bench.heads()).get('lost')!
+        const { end } = await bench.log.bounds(bench.names.snapshots, 0)
+        await bench.log.trim(bench.names.snapshots, 0, end)
+        await bench.feed(event('lost', { type: 'boundary' }), asked('well', 'r'))
+        const warnings: string[] = []
+        const { worker } = await bench.settle({ warn: (message) => warnings.push(message) })
+        expect([...worker.refused]).toEqual([])
+        expect(warnings.join()).toMatch(
+          new RegExp(`"lost" at pulse ${conductor.globalStep} is gone.* computed again from its first event`),
+        )
+        expect((await bench.heads()).get('lost')).toMatchObject({ status: 'open', chain })
+        await verified(bench)
+      },
+      1,
+      fresh(),
+    ))
 
-    test('where neither snapshot nor events are left, the session is set aside, and only it', () =>
-      use(
-        async (bench) => {
-          await begun(bench)
-          const before = (await bench.heads()).get('lost')!
-          await bench.log.trim(bench.names.snapshots, 0, before.snapshot!.last + 1)
-          await bench.log.trim(bench.names.chunks, 0, 1)
-          await bench.feed(read('lost', 'more'), asked('lost', 'r'), read('well', 'and on'))
-          const warnings: string[] = []
-          const { worker } = await bench.settle({ warn: (message) => warnings.push(message) })
-          expect([...worker.refused]).toEqual([])
-          const heads = await bench.heads()
-          const head = heads.get('lost')!
-          expect(head).toMatchObject({
-            status: 'stopped',
-            stopped: { cause: 'storage', offset: 2 },
-            conductor: before.conductor,
-            chain: before.chain,
-          })
-          expect(head.stopped!.reason).toMatch(
-            /^Session "lost" was set aside: The snapshot of session "lost" .* is gone/,
-          )
-          expect(warnings.join()).toContain(head.stopped!.reason)
-          expect(heads.get('well')!.totals.tokens).toBe(606)
-          expect((await letters(bench)).map(({ stopped }) => stopped)).toEqual(['storage/0', null])
-          await comesBack(bench, head)
-          // The same through a close: nothing leads through what is lost.
-          await bench.log.trim(bench.names.snapshots, 0, (await bench.heads()).get('lost')!.snapshot!.last + 1)
-          await bench.log.trim(bench.names.chunks, 0, (await bench.log.bounds(bench.names.chunks, 0)).end)
-          await bench.feed(
-            read('lost', 'gone'),
-            event('lost', { type: 'close' }),
-            event('lost', { type: 'open' }),
-            read('lost', 'a'),
-          )
-          await bench.settle()
-          expect((await bench.heads()).get('lost')).toMatchObject({
-            status: 'open',
-            snapshot: { pulse: expect.any(Number) },
-          })
-          await bench.feed(asked('lost', 'last'))
-          expect((await bench.settle()).restored).toEqual(['lost'])
-          expect((await bench.generated('lost')).at(-1)).toMatchObject({ requestId: 'last', finish: 'length' })
-        },
-        1,
-        fresh(),
-      ))
-  },
-  { tags: 'slow' },
-)
+  test('where neither snapshot nor events are left, the session is set aside, and only it', () =>
+    use(
+      async (bench) => {
+        await begun(bench)
+        const before = (await bench.heads()).get('lost')!
+        await bench.log.trim(bench.names.snapshots, 0, before.snapshot!.last + 1)
+        await bench.log.trim(bench.names.chunks, 0, 1)
+        await bench.feed(read('lost', 'more'), asked('lost', 'r'), read('well', 'and on'))
+        const warnings: string[] = []
+        const { worker } = await bench.settle({ warn: (message) => warnings.push(message) })
+        expect([...worker.refused]).toEqual([])
+        const heads = await bench.heads()
+        const head = heads.get('lost')!
+        expect(head).toMatchObject({
+          status: 'stopped',
+          stopped: { cause: 'storage', offset: 2 },
+          conductor: before.conductor,
+          chain: before.chain,
+        })
+        expect(head.stopped!.reason).toMatch(/^Session "lost" was set aside: The snapshot of session "lost" .* is gone/)
+        expect(warnings.join()).toContain(head.stopped!.reason)
+        expect(heads.get('well')!.totals.tokens).toBe(606)
+        expect((await letters(bench)).map(({ stopped }) => stopped)).toEqual(['storage/0', null])
+        await comesBack(bench, head)
+        // The same through a close: nothing leads through what is lost.
+        await bench.log.trim(bench.names.snapshots, 0, (await bench.heads()).get('lost')!.snapshot!.last + 1)
+        await bench.log.trim(bench.names.chunks, 0, (await bench.log.bounds(bench.names.chunks, 0)).end)
+        await bench.feed(
+          read('lost', 'gone'),
+          event('lost', { type: 'close' }),
+          event('lost', { type: 'open' }),
+          read('lost', 'a'),
+        )
+        await bench.settle()
+        expect((await bench.heads()).get('lost')).toMatchObject({
+          status: 'open',
+          snapshot: { pulse: expect.any(Number) },
+        })
+        await bench.feed(asked('lost', 'last'))
+        expect((await bench.settle()).restored).toEqual(['lost'])
+        expect((await bench.generated('lost')).at(-1)).toMatchObject({ requestId: 'last', finish: 'length' })
+      },
+      1,
+      fresh(),
+    ))
+})
 
 test('verify obeys what was decided: events that come back from a copy do not undo it', () =>
   use(async (bench) => {

@@ -8,7 +8,7 @@ import { codeOf } from '../../src/errors.ts'
 import type { EventLog, PartitionWriter } from '../../src/streams/log.ts'
 import { openLog } from '../../src/streams/open.ts'
 import { freshPrefix, ownBroker } from '../kafka/broker.ts'
-import { setUp } from './contract/fixture.ts'
+import { setUp, storeOn } from './contract/fixture.ts'
 import { keepsRecords } from './contract/records.ts'
 import { bytes, eventually, readAll, record, text, valuesOf, watch } from './helpers.ts'
 
@@ -122,10 +122,7 @@ describe.skipIf(mortal === undefined)('a log whose broker is killed', { timeout:
 describe.skipIf(mortal === undefined)('a log whose broker is restarted', { timeout: 120_000 }, () => {
   keepsRecords(
     setUp(async () => ({
-      newStore: async () => {
-        const url = `kafka://${mortal!.brokers}/${freshPrefix()}`
-        return { url, open: (options) => openLog(url, options) }
-      },
+      newStore: () => storeOn(mortal!.brokers),
       restart: () => mortal!.restart(),
       stop: async () => {},
       sessionTimeout: 2000,

@@ -2,6 +2,8 @@ import { type ChildProcess, fork } from 'node:child_process'
 import { fileURLToPath } from 'node:url'
 import { afterAll, afterEach, beforeAll } from 'vitest'
 import type { EventLog, OpenLogOptions } from '../../../src/streams/log.ts'
+import { openLog } from '../../../src/streams/open.ts'
+import { freshPrefix } from '../../kafka/broker.ts'
 
 /** One log's place: a file, or a prefix of topics and groups that nobody else uses. */
 export interface Store {
@@ -21,6 +23,12 @@ export interface Harness {
   readonly sessionTimeout: number
   /** How often a committing process is killed. */
   readonly kills: number
+}
+
+/** A prefix of its own on a broker. */
+export const storeOn = async (brokers: string): Promise<Store> => {
+  const url = `kafka://${brokers}/${freshPrefix()}`
+  return { url, open: (options) => openLog(url, options) }
 }
 
 /** From child.ts. */

@@ -25,7 +25,7 @@ export const suites = {
     // The tests start hundreds of command lines and workers; half of such a start would be compilation.
     NODE_COMPILE_CACHE: join(import.meta.dirname, 'node_modules', '.cache', 'compiled'),
   },
-  setupFiles: ['test/equal-bytes.ts'],
+  setupFiles: ['test/own-folder.ts', 'test/equal-bytes.ts'],
   globalSetup: ['test/shared-models.ts', 'test/kafka/global.ts'],
   // Two files at a time, on any machine: most of them wait for a broker or a process, and the engine has threads of its own.
   maxWorkers: 2,

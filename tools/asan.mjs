@@ -4,6 +4,9 @@
 import { join } from 'node:path'
 import { fuzzReaders } from './fuzz-readers.mjs'
 import { build, configureSanitized, runTests } from './native-tests.mjs'
+import { isOtherTurn } from './turns.ts'
+
+if (isOtherTurn(0)) process.exit()
 
 const folder = configureSanitized()
 build(folder, ['continuo_tests', 'continuo_ulp'])

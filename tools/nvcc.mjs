@@ -6,6 +6,9 @@ import { fail, source } from './addon.mjs'
 import { cached } from './build-native.mjs'
 import { findNvcc, NVCC_HINT } from './cuda.mjs'
 import { build, configureTests } from './native-tests.mjs'
+import { isOtherTurn } from './turns.ts'
+
+if (isOtherTurn(2)) process.exit()
 
 const nvcc = findNvcc()
 if (nvcc === null) fail(`Compiling the CUDA kernels needs ${NVCC_HINT}; there is none. Install it.`)

@@ -4,7 +4,7 @@
  * broker when they are imported.
  */
 import { globSync, readFileSync } from 'node:fs'
-import { closureOf, readImports } from '../test/tools/imports.ts'
+import { distancesFrom, readImports } from '../test/tools/imports.ts'
 
 const all = globSync('test/**/*.test.ts')
 /** Files with a configuration of their own: those of a device and of a cluster. */
@@ -22,7 +22,9 @@ const tagged = new Set(
 )
 /** Files of which npm test runs a part. */
 export const mixedFiles: readonly string[] = files
-  .filter((file) => !whole.includes(file) && [...closureOf(graph, file.path)].some((path) => tagged.has(path)))
+  .filter(
+    (file) => !whole.includes(file) && [...distancesFrom(graph, file.path).keys()].some((path) => tagged.has(path)),
+  )
   .map(({ path }) => path)
 /** Files that npm test runs as they are. */
 export const fastFiles: readonly string[] = files

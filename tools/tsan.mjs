@@ -3,6 +3,9 @@
 import { join } from 'node:path'
 import { machineSets, setsDefinition } from './build-tools.mjs'
 import { build, configureTests, runTests } from './native-tests.mjs'
+import { isOtherTurn } from './turns.ts'
+
+if (isOtherTurn(1)) process.exit()
 
 const folder = configureTests('build-tsan', [
   'CONTINUO_SANITIZE=thread',

@@ -1,15 +1,20 @@
 /**
- * Test files in turns: of the slow files, the engine's suites under sanitizers, those of an emulated device and those with guesses, `.ci/run` takes what the
- * change touches and a third of the others, chosen by the commit's hash. `npm run test:all`, and each suite run by hand, take all.
+ * Test files in turns: of the slow files, the engine's suites under sanitizers, those of an emulated device and those with guesses, `.ci/run` takes a third,
+ * chosen by the commit's hash, and what the change touches, up to a half of all. `npm run test:all`, and each suite run by hand, take all.
  *
  * A change touches a file that it alters itself or that imports, over any number of modules, a module that it alters. What stands in no import is in
- * the table: the engine below all, topics, packages. The change: the commits of the last 12 hours before HEAD.
+ * the table: the engine below all, topics, packages. Beyond the half, those go first from which the altered module is the fewest imports away. The
+ * change: the commits of the last hours before HEAD.
  */
 import { execFileSync } from 'node:child_process'
 import { globSync } from 'node:fs'
-import { closureOf, readImports } from '../test/tools/imports.ts'
+import { distancesFrom, readImports } from '../test/tools/imports.ts'
 
 export const TURNS = 3
+/** Of all files, those that run at most, so that the answer to a change of everything comes in time. */
+const MOST = 1 / 2
+/** As long as a change takes from its first commit to its last, hours. */
+const HOURS = 4
 
 /** Altered paths that touch every file. A build file or a configuration of suites is tried by those whose turn it is. */
 const EVERYTHING = /^(package-lock\.json$|models\/)/
@@ -39,7 +44,7 @@ const TABLE: readonly (readonly [altered: RegExp, touched: RegExp])[] = [
 const git = (...args: readonly string[]): string => execFileSync('git', args, { encoding: 'utf8' }).trim()
 
 /** Paths that the last commits altered; null where git does not tell. */
-export const alteredPaths = (hours = 12): readonly string[] | null => {
+export const alteredPaths = (hours = HOURS): readonly string[] | null => {
   try {
     const since = Number(git('log', '-1', '--format=%ct')) - hours * 3600
     const base = git('rev-list', '-1', `--before=${since}`, 'HEAD')
@@ -58,14 +63,25 @@ export const filesOfTurn = (
   graph: ReturnType<typeof readImports>,
   everything = EVERYTHING,
 ): readonly string[] => {
-  if (altered === null || altered.some((path) => everything.test(path))) return files
-  const touched = (file: string): boolean => {
-    if (altered.some((path) => TABLE.some(([from, to]) => from.test(path) && to.test(file)))) return true
-    const imported = closureOf(graph, file)
-    return altered.some((path) => imported.has(path))
+  if (altered === null) return files
+  const all = altered.some((path) => everything.test(path)) ? graph.size : Number.POSITIVE_INFINITY
+  /** Imports between the file and what was altered; infinite where it is not touched. */
+  const distanceOf = (file: string): number => {
+    const inTable = altered.some((path) => TABLE.some(([from, to]) => from.test(path) && to.test(file)))
+    const distances = distancesFrom(graph, file)
+    return Math.min(all, inTable ? 1 : all, ...altered.map((path) => distances.get(path) ?? all))
   }
-  // Neighbours in the list come in different turns: the files of one folder take alike long.
-  return [...files].sort().filter((file, index) => index % TURNS === turn || touched(file))
+  const ranked = [...files]
+    .sort()
+    // Neighbours in the list come in different turns: the files of one folder take alike long.
+    .map((file, index) => ({ file, rank: index % TURNS === turn ? -1 : distanceOf(file) }))
+    .filter(({ rank }) => rank < Number.POSITIVE_INFINITY)
+    .sort((a, b) => a.rank - b.rank)
+  const most = Math.max(Math.ceil(files.length * MOST), ranked.filter(({ rank }) => rank < 1).length)
+  return ranked
+    .slice(0, most)
+    .map(({ file }) => file)
+    .sort()
 }
 
 /** The turn of the commit that is checked out. */
@@ -80,4 +96,15 @@ export const otherTurns = (patterns: readonly string[], everything = EVERYTHING)
   const later = files.filter((file) => !run.includes(file))
   if (later.length > 0) console.log(`Left to the turns of other commits: ${later.join(', ')}.`)
   return later
+}
+
+/** What touches a step that compiles and runs the native tests. */
+const NATIVE = /^native\/|^tools\/(asan|tsan|nvcc|native-tests|build-\w+|cuda)\.mjs$/
+
+/** Whether `.ci/run` leaves a step of the native tests to another turn, and says so: it runs in its own turn and for a change below it. */
+export const isOtherTurn = (turn: number): boolean => {
+  if (process.env.CONTINUO_TURNS !== 'on' || turnOfCommit() === turn) return false
+  if (alteredPaths()?.some((path) => NATIVE.test(path)) ?? true) return false
+  console.log('Left to the turns of other commits.')
+  return true
 }

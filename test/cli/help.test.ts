@@ -1,11 +1,9 @@
 import { describe, expect, it } from 'vitest'
 import { COMMANDS } from '../../src/cli/commands/index.ts'
-import { continuo, DOCUMENT, linesOf, MODEL, temporary } from './helpers.ts'
+import { continuo, DOCUMENT, MODEL, temporary } from './helpers.ts'
 
-const names = ['', ...COMMANDS.map(({ name }) => name)]
-const pages = linesOf(names.map((name) => (name === '' ? ['--help'] : [name, '--help'])))
 /** What `continuo NAME --help` prints, and without a name `continuo --help`. */
-const helpOf = async (name: string) => (await pages)[names.indexOf(name)]!
+const helpOf = (name: string) => continuo(name === '' ? ['--help'] : [name, '--help'])
 
 describe('continuo', () => {
   it.each(COMMANDS.map(({ name }) => name))('%s --help explains itself with an example', async (name) => {
@@ -116,9 +114,8 @@ describe('continuo', () => {
       `--${flag} goes with --model DIR;`,
     ]),
   ]
-  const refused = linesOf(WRONG.map(([line]) => line))
   it.each(WRONG)('ends with 2 and a sentence for %j', async (line, part) => {
-    const { code, out, err } = (await refused)[WRONG.findIndex(([one]) => one === line)]!
+    const { code, out, err } = await continuo(line)
     expect({ code, out }).toEqual({ code: 2, out: '' })
     expect(err).toContain(part)
     expect(err.trim().split('\n')).toHaveLength(1)

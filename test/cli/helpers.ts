@@ -1,11 +1,11 @@
-/** The real command line in processes of its own, on logs in temporary folders. */
-import { type ChildProcess, execFile, spawn } from 'node:child_process'
-import { mkdtempSync, rmSync } from 'node:fs'
+/** The real command line beside the tests, in processes of its own, on logs in temporary folders. */
+import { type ChildProcess, fork, spawn } from 'node:child_process'
+import { mkdtempSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { afterAll } from 'vitest'
 import type { EventLog, StoredRecord } from '../../src/streams/log.ts'
 import { openLog } from '../../src/streams/open.ts'
+import type { Line } from './lines.ts'
 
 export { eventually } from '../streams/helpers.ts'
 
@@ -13,17 +13,8 @@ export const ROOT = join(import.meta.dirname, '..', '..')
 export const MODEL = join(ROOT, 'models', 'demo')
 export const DOCUMENT = join(ROOT, 'docs', 'demo', 'harbour-log.txt')
 
-const folders: string[] = []
-afterAll(() => {
-  for (const folder of folders) rmSync(folder, { recursive: true, force: true })
-})
-
-/** A folder that goes away after the file's tests. */
-export const temporary = (): string => {
-  const folder = mkdtempSync(join(tmpdir(), 'continuo-cli-'))
-  folders.push(folder)
-  return folder
-}
+/** A folder that goes away after the file's tests (test/own-folder.ts). */
+export const temporary = (): string => mkdtempSync(join(tmpdir(), 'continuo-cli-'))
 
 export interface Done {
   readonly code: number | null
@@ -93,19 +84,76 @@ export const start = (args: readonly string[], { input, live = false, env = {} }
   }
 }
 
-export const continuo = (args: readonly string[], options?: StartOptions): Promise<Done> => start(args, options).done
+/** Processes that wait for a command line (lines.ts), and how many lines each has run. */
+const idle: { readonly child: ChildProcess; lines: number }[] = []
+/** What no command writes. */
+const MARK = '\0'
+/** What a line leaves behind it in such a process, a model's memory say, goes with the process. */
+const MOST_LINES = 50
 
-/** What each command line prints, and its exit code, all of them run by one process. */
-export const linesOf = (lines: readonly (readonly string[])[]): Promise<readonly Omit<Done, 'signal'>[]> =>
-  new Promise((resolve, reject) => {
-    const child = execFile(
-      process.execPath,
-      [join('test', 'cli', 'lines.ts')],
-      { cwd: ROOT, maxBuffer: 1 << 24 },
-      (error, out) => (error === null ? resolve(JSON.parse(out)) : reject(error)),
-    )
-    child.stdin!.end(JSON.stringify(lines))
+const startLines = (): (typeof idle)[number] => {
+  const child = fork(join(ROOT, 'test', 'cli', 'lines.ts'), { cwd: ROOT, stdio: ['ignore', 'pipe', 'pipe', 'ipc'] })
+  child.stdout!.setEncoding('utf8')
+  child.stderr!.setEncoding('utf8')
+  return { child, lines: 0 }
+}
+
+/** Whether the test's process stays for this one. */
+const hold = ({ stdout, stderr, channel }: ChildProcess, on: boolean): void => {
+  // Pipes have these methods; their type does not say so.
+  const parts = [stdout, stderr, channel] as unknown as { ref(): void; unref(): void }[]
+  for (const part of parts)
+    if (on) part?.ref()
+    else part?.unref()
+}
+
+/** Runs a line in such a process, which nobody else has meanwhile. */
+const inProcess = (args: readonly string[]): Promise<Done> => {
+  const lines = idle.pop() ?? startLines()
+  const { child } = lines
+  hold(child, true)
+  lines.lines += 1
+  return new Promise((resolve) => {
+    let out = ''
+    let err = ''
+    const over = (code: number | null, signal: NodeJS.Signals | null): void => {
+      child.stdout!.off('data', moreOut)
+      child.stderr!.off('data', moreErr)
+      child.off('close', over)
+      resolve({ code, signal, out, err })
+    }
+    const look = (): void => {
+      const [written, code] = out.split(MARK)
+      if (code === undefined || !code.endsWith('\n') || !err.endsWith(MARK)) return
+      out = written!
+      err = err.slice(0, -MARK.length)
+      over(Number(code), null)
+      if (lines.lines >= MOST_LINES) child.kill()
+      else {
+        hold(child, false)
+        child.unref()
+        idle.push(lines)
+      }
+    }
+    const moreOut = (text: string): void => {
+      out += text
+      look()
+    }
+    const moreErr = (text: string): void => {
+      err += text
+      look()
+    }
+    child.stdout!.on('data', moreOut)
+    child.stderr!.on('data', moreErr)
+    child.once('close', over)
+    const line: Line = { args, env: process.env, mark: MARK }
+    child.send(line)
   })
+}
+
+/** Runs a command to its end: in a process of its own where it needs an input or an environment, else in one that others use after it. */
+export const continuo = (args: readonly string[], options?: StartOptions): Promise<Done> =>
+  options === undefined ? inProcess(args) : start(args, options).done
 
 /** Runs a command that must succeed, with --json; its lines, parsed. */
 export const json = async <T = Record<string, unknown>>(...args: readonly string[]): Promise<T[]> => {

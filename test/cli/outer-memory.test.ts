@@ -1,12 +1,12 @@
 /** The commands on a decoder whose context lies outside: events from a file, the list drawn, and memory.json made. */
 import { cpSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { beforeAll, describe, expect, test } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { safetensors } from '../engine/packages.ts'
 import { hasShared, sharedModel } from '../engine/paths.ts'
 import { writePackageTo } from '../engine/safetensors.ts'
 import { BASE, randomDecoder } from '../models/decoders.ts'
-import { continuo, json, linesOf, MODEL, temporary } from './helpers.ts'
+import { continuo, json, MODEL, temporary } from './helpers.ts'
 
 const folder = temporary()
 /** A random llama that reads bytes. */
@@ -221,20 +221,11 @@ describe('a memory.json', () => {
       'tokens.retrieve is "WHERE"',
     ],
   ]
-  let ends: Awaited<ReturnType<typeof linesOf>>
-  beforeAll(async () => {
-    const file = write('short.txt', 'abc')
-    ends = await linesOf(
-      refusals.map(([, memory]) => {
-        const model = writeLlama(512)
-        const anchors = { tokens: 2, entries: 2 }
-        writeFileSync(join(model, 'memory.json'), JSON.stringify({ format: 'continuo-memory/1', anchors, ...memory }))
-        return ['eval', file, '--model', model]
-      }),
-    )
-  })
-  test.each(refusals)('with %s is refused by a sentence', (name, _, message) => {
-    const { code, err } = ends[refusals.findIndex(([one]) => one === name)]!
+  test.each(refusals)('with %s is refused by a sentence', async (_, memory, message) => {
+    const model = writeLlama(512)
+    const anchors = { tokens: 2, entries: 2 }
+    writeFileSync(join(model, 'memory.json'), JSON.stringify({ format: 'continuo-memory/1', anchors, ...memory }))
+    const { code, err } = await continuo(['eval', write('short.txt', 'abc'), '--model', model])
     expect(code).toBe(1)
     expect(err).toContain('memory.json')
     expect(err).toContain(message)

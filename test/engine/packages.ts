@@ -1,26 +1,13 @@
 /** Writes model packages: random small RWKV-7 models, and any safetensors file, good or bad. */
-import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
+import { mkdtempSync, readFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { afterAll } from 'vitest'
 import { random, type Tensor, type Tensors, writePackageTo } from './safetensors.ts'
 
 export { type Dtype, random, rawSafetensors, rounded, safetensors, type Tensor, type Tensors } from './safetensors.ts'
 
-const folders: string[] = []
-// The fuzzers make packages too, in processes without vitest and in folders of their own.
-if (process.env.VITEST !== undefined) {
-  afterAll(() => {
-    for (const path of folders) rmSync(path, { recursive: true, force: true })
-  })
-}
-
-/** A fresh folder that goes away with the test file. */
-export const temporaryFolder = (): string => {
-  const folder = mkdtempSync(join(tmpdir(), 'continuo-test-'))
-  folders.push(folder)
-  return folder
-}
+/** A fresh folder that goes away with the test file (test/own-folder.ts). */
+export const temporaryFolder = (): string => mkdtempSync(join(tmpdir(), 'continuo-test-'))
 
 export const writePackage = (config: unknown, file: Uint8Array, folder: string = temporaryFolder()): string =>
   writePackageTo(folder, config, file)

@@ -26,10 +26,11 @@ export const readImports = (root: string, folders: readonly string[]): ImportGra
   )
 }
 
-/** Modules that a module imports, over any number of others, and itself. */
-export const closureOf = (graph: ImportGraph, file: string): ReadonlySet<string> => {
-  const found = new Set([file])
-  for (const path of found) for (const next of graph.get(path) ?? []) found.add(next)
+/** Modules that a module imports, over any number of others, and itself, each with how many imports away it is. */
+export const distancesFrom = (graph: ImportGraph, file: string): ReadonlyMap<string, number> => {
+  const found = new Map([[file, 0]])
+  for (const [path, distance] of found)
+    for (const next of graph.get(path) ?? []) if (!found.has(next)) found.set(next, distance + 1)
   return found
 }
 

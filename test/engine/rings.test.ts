@@ -88,8 +88,10 @@ const restored = async ({ layout }: Model, file: Uint8Array, { blobs }: Saved) =
 
 const edges = [1, 2, 255, 256, 257, 300, 511, 512, 513, 767, 768, 769, 1024, 1100]
 
-describe.each(kinds)('%s', (_what, write, options) => {
-  test('a capture and the blocks before it make the state again, whatever the window, at any moment', async () => {
+describe.each(kinds)('%s', (what, write, options) => {
+  test('a capture and the blocks before it make the state again, whatever the window, at any moment', {
+    tags: what === kinds[0]![0] ? [] : ['slow'],
+  }, async () => {
     const steps = fc.array(
       fc.record({ tokens: fc.oneof(fc.nat(40), fc.nat(700)), reset: fc.nat(5), captured: fc.boolean() }),
       { minLength: 1, maxLength: 7 },

@@ -158,7 +158,6 @@ const OFTEN = [
   'as it usually is',
   'sizes that neither 5 nor a group nor a vector divides',
   'dense layers',
-  'recurrent layers alone',
   'nothing but layers',
 ]
 

@@ -160,34 +160,31 @@ describe.skipIf(!hasShared)('archived blocks', () => {
     }
   }
 
-  test.each([
-    ['a folder', temporaryFolder(), {}],
-    ['the log', undefined, {}],
-    ['the log, and no files', undefined, { maxBytes: 0, maxFileBytes: 0 }],
-    ['a folder, and no memory', temporaryFolder(), { maxBytes: 0 }],
-    ['the log, and no memory', undefined, { maxBytes: 0 }],
-  ] as [
-    string,
-    string | undefined,
-    BlockCacheOptions,
-  ][])('in %s: a worker that takes over reads what it needs', async (_, blobStore, blocks) => {
-    const expected = await straight()
-    const bench = await createBench(shared, 1, { ...(blobStore !== undefined && { blobStore }) })
-    try {
-      for (const [at, chunk] of chunks.entries()) {
-        await bench.feed(event('s', chunk))
-        const { worker } = await bench.settle({ snapshotEvery: 100, blocks })
-        const seen = worker.contexts.blocks!
-        // 15 blocks sleep; two at a time lie in the list.
-        if (at === 1 || at === 2) expect(seen.storeReads).toBeLessThanOrEqual(5)
-        if (at === 2) expect(seen.storeReads).toBeGreaterThan(0)
+  for (const [name, blobStore, blocks, tags] of [
+    ['a folder', temporaryFolder(), {}, []],
+    ['the log', undefined, {}, ['slow']],
+    ['the log, and no files', undefined, { maxBytes: 0, maxFileBytes: 0 }, []],
+    ['a folder, and no memory', temporaryFolder(), { maxBytes: 0 }, ['slow']],
+    ['the log, and no memory', undefined, { maxBytes: 0 }, ['slow']],
+  ] as [string, string | undefined, BlockCacheOptions, string[]][])
+    test(`in ${name}: a worker that takes over reads what it needs`, { tags }, async () => {
+      const expected = await straight()
+      const bench = await createBench(shared, 1, { ...(blobStore !== undefined && { blobStore }) })
+      try {
+        for (const [at, chunk] of chunks.entries()) {
+          await bench.feed(event('s', chunk))
+          const { worker } = await bench.settle({ snapshotEvery: 100, blocks })
+          const seen = worker.contexts.blocks!
+          // 15 blocks sleep; two at a time lie in the list.
+          if (at === 1 || at === 2) expect(seen.storeReads).toBeLessThanOrEqual(5)
+          if (at === 2) expect(seen.storeReads).toBeGreaterThan(0)
+        }
+        expect(await chainOf(bench)).toBe(expected)
+        await verified(bench)
+      } finally {
+        await bench.close()
       }
-      expect(await chainOf(bench)).toBe(expected)
-      await verified(bench)
-    } finally {
-      await bench.close()
-    }
-  })
+    })
 
   test.each([
     ['a folder', temporaryFolder()],

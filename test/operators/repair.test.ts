@@ -192,7 +192,9 @@ test('a session that came from another log is said to be one, where no older sna
     )
   }))
 
-test('a page that names a block which is gone too is not guessed: the snapshot is written anew', () => {
+test('a page that names a block which is gone too is not guessed: the snapshot is written anew', {
+  tags: 'slow',
+}, () => {
   const store = freshFolder()
   return wide.use(
     async (bench) => {

@@ -21,7 +21,9 @@ const feedAll = async (bench: Bench, count: number): Promise<void> => {
 }
 
 describe('a worker in the memory of two contexts', () => {
-  test('commits what one with memory for all commits, over three partitions; the pages are gone when it stops', async () => {
+  test('commits what one with memory for all commits, over three partitions; the pages are gone when it stops', {
+    tags: 'slow',
+  }, async () => {
     const chains: Record<string, string>[] = []
     const texts: string[][] = []
     for (const bounded of [false, true]) {

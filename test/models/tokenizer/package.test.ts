@@ -238,7 +238,9 @@ describe('what is refused, in words', () => {
     expect(messageOf(failed)).toContain('tokenizer.json')
   })
 
-  test('a file with anything replaced, removed or cut off opens, or is refused as INVALID', async () => {
+  test('a file with anything replaced, removed or cut off opens, or is refused as INVALID', {
+    tags: 'slow',
+  }, async () => {
     const paths = (json: unknown, path: readonly (string | number)[] = []): (string | number)[][] =>
       typeof json !== 'object' || json === null || path.length > 5
         ? [[...path]]

@@ -1,7 +1,9 @@
 /** The flags of commands that run a worker or stand before its log, and the settings that they are. */
 import { PART_BYTES } from '../../topics/snapshots.ts'
 import { STEP_TARGET } from '../engine/options.ts'
+import { SESSION_SHARE } from '../operators/places.ts'
 import { SNAPSHOT_RECORDS, type WorkerSettings, workerDefaults } from '../operators/settings.ts'
+import { SOURCE_LIMITS } from '../streams/source.ts'
 import {
   blobFlags,
   blockFlags,
@@ -48,6 +50,21 @@ export const workerFlags = {
   'snapshot-records': whole('N', 'and, when idle, after so many records of its partition', SNAPSHOT_RECORDS, {
     min: 1,
   }),
+  'session-share': whole(
+    'N',
+    'events of a session that wait for their turn in memory; those beyond wait in the log, and are read again',
+    SESSION_SHARE,
+    { min: 1 },
+  ),
+  places: whole('N', 'events of a partition that wait so at most; then no more is read', SOURCE_LIMITS.places, {
+    min: 1,
+  }),
+  'read-ahead': whole(
+    'BYTES',
+    'of a partition that are read before the first of them is finished; a restart reads them again',
+    SOURCE_LIMITS.readAhead,
+    { min: 1 },
+  ),
   'max-contexts': whole('N', 'sessions of a partition whose state is in memory at once', workerDefaults.maxContexts, {
     min: 1,
   }),
@@ -97,6 +114,8 @@ export const settingsOf = (
   snapshotEvery: flags['snapshot-every'],
   snapshotRecords: flags['snapshot-records'],
   maxContexts: flags['max-contexts'],
+  sessionShare: flags['session-share'],
+  limits: { ...SOURCE_LIMITS, places: flags.places, readAhead: flags['read-ahead'] },
   partBytes: flags['part-bytes'],
   compactFloor: flags['compact-floor'],
   maxResidentBytes: flags['max-resident-bytes'],

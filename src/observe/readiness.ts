@@ -18,9 +18,12 @@ export const readiness = (worker: Worker | null): Readiness => {
     if (worker.refused.has(partition)) {
       return { partition, state: 'refused', reason: messageOf(worker.refused.get(partition)) }
     }
-    const state = worker.tasks.get(partition)?.state ?? 'waiting'
+    const task = worker.tasks.get(partition)
+    const state = task?.state ?? 'waiting'
     const trouble = state === 'running' ? undefined : worker.troubles.get(partition)
-    return { partition, state, ...(trouble !== undefined && { reason: messageOf(trouble) }) }
+    // One session that holds up the others leaves the worker ready: another worker would find the same.
+    const reason = trouble === undefined ? (task?.heldUp ?? undefined) : messageOf(trouble)
+    return { partition, state, ...(reason !== undefined && { reason }) }
   })
   const refuse = (reason: string): Readiness => ({ ready: false, reason, partitions })
   if (halted !== null) return refuse(halted.message)

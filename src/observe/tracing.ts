@@ -80,6 +80,9 @@ export const remoteParent = (
 /** Milliseconds since the epoch, with fractions, on a clock that only goes forward. */
 const now = (): number => performance.timeOrigin + performance.now()
 
+/** Records of a partition that are traced at a time: of a long backlog those that were read first. */
+const MOST_OPEN = 16_384
+
 interface Traced {
   readonly span: Span
   readonly context: Context
@@ -98,6 +101,7 @@ const tracingOf = (api: Api, tracer: Tracer, options: TracesOptions, partition: 
     tracer.startSpan(name, options, parent.context)
   return {
     received(record) {
+      if (open.size >= MOST_OPEN) return
       const remote = remoteParent(record, api)
       const outer = remote === null ? api.ROOT_CONTEXT : api.trace.setSpanContext(api.ROOT_CONTEXT, remote)
       const from = now()

@@ -18,6 +18,8 @@ import { causeOf, isCancel, type Rejected, type Step, type Tokenized, type Valid
 export interface InferDeps {
   readonly table: Pick<SessionTable, 'newest' | 'stepped' | 'room' | 'captures' | 'removed'>
   readonly requests: Requests
+  /** Reads the event at an offset again, which is one of this session. */
+  readonly again: (offset: number, session: string) => Promise<Valid | Rejected>
   readonly sessions: Pick<LiveSessions, 'engine' | 'acquire' | 'fork' | 'capture' | 'rest' | 'forget'>
   readonly model: Bounded
   /** Where sessions of the input belong. */
@@ -61,7 +63,7 @@ const learntFrom = ({ outputs }: Step): number =>
 const obeying = (step: Step, requests: Requests): Step => {
   for (const output of step.outputs) {
     if (output.to === 'tokens' && output.value.finish === 'cancelled')
-      return { ...step, awaited: true, cancelled: requests.ended(step.record.offset, output.value.index) }
+      return { ...step, awaited: true, cancelled: requests.ended(step.record, output.value) }
   }
   return step
 }
@@ -140,16 +142,29 @@ async function* run(deps: InferDeps, event: Valid): AsyncGenerator<Step> {
 /** The steps of a request, and of a `cancel` that came too late for it. */
 async function* answered(deps: InferDeps, event: Valid): AsyncGenerator<Step> {
   yield* run(deps, event)
+  yield* late(deps, event)
+}
+
+/** The step of a `cancel` that came too late for this event. */
+async function* late({ requests, again, stopping }: InferDeps, event: Valid | Rejected): AsyncGenerator<Step> {
   // A stop leaves both for the next start.
-  if (deps.stopping.aborted) return
-  const late = deps.requests.over(event)
-  if (late !== null) yield rejectedStep(idleCancel(late))
+  if (stopping.aborted) return
+  const offset = requests.over(event)
+  if (offset === null) return
+  const cancel = await again(offset, event.session!)
+  yield rejectedStep(cancel.kind === 'valid' && isCancel(cancel) ? idleCancel(cancel) : (cancel as Rejected))
+}
+
+/** The step of an event that cannot be used. It may be a request that was one when it was read first, and is gone. */
+async function* refused(deps: InferDeps, item: Rejected): AsyncGenerator<Step> {
+  yield rejectedStep(item)
+  yield* late(deps, item)
 }
 
 const stepsOf = (deps: InferDeps, item: Valid | Rejected): AsyncIterable<Step> | readonly Step[] => {
   // A stop may have left the event before this one unfinished: whatever this one is, it waits for that.
   if (deps.stopping.aborted) return []
-  if (item.kind === 'rejected') return [rejectedStep(item)]
+  if (item.kind === 'rejected') return item.record.value === null ? refused(deps, item) : [rejectedStep(item)]
   // One that finds its request has no step: the last step of the request finishes it.
   if (isCancel(item)) return deps.requests.cancel(item) ? [] : [rejectedStep(idleCancel(item))]
   return item.event.type === 'generate' ? answered(deps, item) : run(deps, item)

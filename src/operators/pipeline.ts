@@ -4,24 +4,26 @@
  *   subscribe → validate → readAhead → bySession(tokenize → infer) → emit → commit
  *
  * Outside `bySession` things happen in the order of the partition, inside it in the order of each session. Backpressure
- * runs the other way: commit lets sessions wait (the table's `room`), sessions hold their records, and the source delivers no more
- * than the watermark has room for.
+ * runs the other way: commit lets sessions wait (the table's `room`), a session holds its share of records and has the others wait in the
+ * log (places.ts), and the source reads no further than its limits.
  */
 import { from, identity, type MonoTypeOperatorFunction, map, type Observable, tap } from 'rxjs'
 import type { StoredRecord } from '../streams/log.ts'
-import { bySession } from './by-session.ts'
+import { bySession, type Places } from './by-session.ts'
 import { type Commit, type CommitDeps, commit } from './commit.ts'
 import { emit } from './emit.ts'
 import { sessionsOf } from './fork.ts'
 import { type InferDeps, infer } from './infer.ts'
 import { readAhead } from './requests.ts'
 import type { Tracing } from './tracing.ts'
+import type { Rejected, Valid } from './types.ts'
 import { type ValidateOptions, validateRecord } from './validate.ts'
 
 export interface PipelineDeps extends CommitDeps {
   readonly records: AsyncIterable<StoredRecord>
   readonly validation: ValidateOptions
   readonly inference: InferDeps
+  readonly places: Places<Valid | Rejected, string | null>
   /** Who is told where the records are; undefined: nobody. */
   readonly tracing?: Tracing | undefined
 }
@@ -45,7 +47,7 @@ export const pipeline = (deps: PipelineDeps): Observable<Commit> =>
     told(deps.tracing?.received),
     map((record) => validateRecord(record, deps.validation)),
     readAhead(deps.inference.requests),
-    bySession(sessionsOf, begun(infer(deps.inference), deps.tracing)),
+    bySession(sessionsOf, begun(infer(deps.inference), deps.tracing), deps.places),
     told(deps.tracing?.stepped),
     emit(deps.names, deps.validation.input?.cloudEvents === true),
     commit(deps),

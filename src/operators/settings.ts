@@ -3,7 +3,9 @@
 import type { InputRules } from '../../topics/input.ts'
 import { PART_BYTES } from '../../topics/snapshots.ts'
 import type { BlockCacheOptions } from '../state/block-cache.ts'
+import type { SourceLimits } from '../streams/source.ts'
 import { CAPTURE_BYTES } from './capture.ts'
+import { SESSION_SHARE } from './places.ts'
 import type { InputFormat } from './validate.ts'
 
 /** How a worker does its work. `workerDefaults` has the values that must be given. */
@@ -32,6 +34,10 @@ export interface WorkerSettings {
   readonly maxResidentBytes?: number | undefined
   /** Bytes of those files; contexts go to the log beyond it. Default: no bound. */
   readonly maxSpillBytes?: number | undefined
+  /** Events of a session that wait in memory; those beyond wait in the log. Default `SESSION_SHARE`. */
+  readonly sessionShare?: number | undefined
+  /** How far the input is read beyond what is finished; default `SOURCE_LIMITS`. */
+  readonly limits?: SourceLimits | undefined
   /** Where the folder for those files is made; default: the system's folder for temporary files. */
   readonly spillDir?: string | undefined
   /** Of a model whose memory lies outside: where archived blocks are, for all sessions of the worker. */
@@ -55,5 +61,6 @@ export const withDefaults = <T extends WorkerSettings>(settings: T) => ({
   ...settings,
   snapshotRecords: settings.snapshotRecords ?? SNAPSHOT_RECORDS,
   partBytes: settings.partBytes ?? PART_BYTES,
+  sessionShare: settings.sessionShare ?? SESSION_SHARE,
   captureBytes: settings.captureBytes ?? CAPTURE_BYTES,
 })

@@ -14,15 +14,17 @@ import type { MemoryReport } from '../state/memory-stats.ts'
 import { SpillLost } from '../state/spill.ts'
 import { createLifecycle, type TaskState, verdictOf } from '../streams/lifecycle.ts'
 import type { EventLog, PartitionWriter } from '../streams/log.ts'
-import { createSource } from '../streams/source.ts'
+import { createSource, type SourceLimits } from '../streams/source.ts'
 import { createWatermark } from '../streams/watermark.ts'
 import { openBlobs } from './blobs.ts'
+import type { MostWaiting } from './by-session.ts'
 import type { Commit } from './commit.ts'
 import type { ContextStore, Contexts } from './context-store.ts'
 import { homesOf } from './input.ts'
 import { createLiveSessions, type LiveSessions } from './live-sessions.ts'
 import { openState } from './partition-state.ts'
 import { pipeline } from './pipeline.ts'
+import { createPlaces } from './places.ts'
 import { createRequests } from './requests.ts'
 import { restoreSession } from './restore.ts'
 import { createSessionTable } from './session-table.ts'
@@ -64,8 +66,18 @@ export interface Task {
   readonly state: TaskState
   /** Resolves when the task is over, with its last state and what ended it. */
   readonly over: Promise<{ readonly state: TaskState; readonly error?: unknown }>
-  /** Records delivered and not finished, steps that wait for their commit, and when something last happened (performance.now()). */
-  readonly load: { readonly records: number; readonly steps: number; readonly lastActivity: number }
+  /**
+   * Records that were read and are not finished; of these, those that wait in the log; steps that wait for their commit; when something last happened
+   * (performance.now()).
+   */
+  readonly load: {
+    readonly records: number
+    readonly places: number
+    readonly steps: number
+    readonly lastActivity: number
+  }
+  /** Why the input is not read on, as a sentence, where that is because of one session; null: it is read, or all sessions have alike much to do. */
+  readonly heldUp: string | null
   /** The newest head of each session. */
   readonly sessions: ReadonlyMap<string, Head>
   /** Contexts in use, in memory or spilled. */
@@ -81,6 +93,21 @@ export interface Task {
 /** A context whose spill file is lost is still in the log: the task begins again and rebuilds its sessions from there. */
 const orRebuilt = (error: unknown): unknown =>
   error instanceof SpillLost ? new ContinuoError('UNAVAILABLE', error.message, { cause: error }) : error
+
+/** The least time between two warnings that the input is not read on, ms. */
+const TELL_AGAIN = 60_000
+const LIMITS: Readonly<Record<keyof SourceLimits, string>> = {
+  places: 'no more may wait (--places)',
+  readAhead: 'no more is read before the first of them is finished (--read-ahead)',
+  ranges: 'too much that came later is finished already',
+}
+const heldUpSentence = (
+  topic: string,
+  partition: number,
+  limit: keyof SourceLimits,
+  { key, events }: MostWaiting<string | null>,
+): string =>
+  `${topic}[${partition}] is not read on: ${events} events of session "${key}" wait for their turn, and ${LIMITS[limit]}. Cancel its requests, delete it, or wait.`
 
 /** Steps between infer and the log, from which on sessions wait. */
 const BACKLOG_STEPS = 4096
@@ -116,7 +143,9 @@ export const startTask = (partition: number, given: TaskOptions): Task => {
   let sessions: LiveSessions | null = null
   const tracing = options.trace?.(partition)
   let committed = (): ReadonlyMap<string, Head> => new Map()
-  let load = () => ({ records: 0, steps: 0 })
+  let load = () => ({ records: 0, places: 0, steps: 0 })
+  let waitingAt: keyof SourceLimits | null = null
+  let heldUp: () => string | null = () => null
   let offset = () => -1
   let lastActivity = performance.now()
 
@@ -129,7 +158,31 @@ export const startTask = (partition: number, given: TaskOptions): Task => {
     const { blobs, cursor } = await openBlobs(claimed, state.cursor, heads)
     const { offset: from, done, topicId, logId, history, input } = cursor
     const watermark = createWatermark({ offset: from, done })
-    const source = createSource(log, names.chunks, partition, from, watermark, stopping.signal, undefined, topicId)
+    const requests = createRequests()
+    let inLog = 0
+    let longest = (): MostWaiting<string | null> | null => null
+    let told = Number.NEGATIVE_INFINITY
+    const source = createSource(log, {
+      topic: names.chunks,
+      partition,
+      from,
+      watermark,
+      stopping: stopping.signal,
+      places: () => inLog + requests.cancels,
+      limits: options.limits,
+      topicId,
+      onFull(limit) {
+        waitingAt = limit
+        const sentence = heldUp()
+        if (sentence === null || performance.now() - told < TELL_AGAIN) return
+        told = performance.now()
+        options.warn(sentence)
+      },
+    })
+    heldUp = () => {
+      const most = waitingAt === null ? null : longest()
+      return most === null || most.events * 2 < inLog ? null : heldUpSentence(names.chunks, partition, waitingAt!, most)
+    }
     const table = createSessionTable({
       heads: heads.values(),
       cancelled,
@@ -143,7 +196,6 @@ export const startTask = (partition: number, given: TaskOptions): Task => {
     const homes = homesOf(input, await log.partitions(names.state))
     const validation = { format: options.format, input, vocabSize: model.vocabSize, readsText: tokenizer !== null }
     const engine = { model, tokenizer, submit: contexts.submit, historyFrom: history ?? 0 }
-    const requests = createRequests()
     const { distrust, kept } = blobs ?? {}
     const restoring = {
       log,
@@ -177,9 +229,19 @@ export const startTask = (partition: number, given: TaskOptions): Task => {
       warn: options.warn,
     })
     const { snapshotEvery, warn } = options
-    const inference = { table, requests, sessions, model, homes, snapshotEvery, stopping: stopping.signal, warn }
-    load = () => ({ records: watermark.load.records, steps: table.waiting })
-    offset = () => watermark.position().offset
+    const waiting = createPlaces({
+      log,
+      topic: names.chunks,
+      partition,
+      topicId,
+      validation,
+      share: options.sessionShare,
+      stopping: stopping.signal,
+    })
+    const again = async (at: number, session: string) => (await waiting.read([{ offset: at, keys: [session] }], 0))[0]!
+    const inference = { table, requests, again, sessions, model, homes, snapshotEvery, stopping: stopping.signal, warn }
+    load = () => ({ records: watermark.load.records, places: inLog, steps: table.waiting })
+    offset = () => watermark.offset
     if (stopping.signal.aborted) return
     life.to('running')
     lastActivity = performance.now()
@@ -205,6 +267,15 @@ export const startTask = (partition: number, given: TaskOptions): Task => {
       format: options.format,
       input,
       records: source.records,
+      places: {
+        ...waiting,
+        onWaiting(count, most) {
+          const fewer = count < inLog
+          inLog = count
+          longest = most
+          if (fewer) source.released()
+        },
+      },
       tracing,
       partBytes: options.partBytes,
       interval: options.commitInterval,
@@ -260,6 +331,9 @@ export const startTask = (partition: number, given: TaskOptions): Task => {
     over: live(),
     get load() {
       return { ...load(), lastActivity }
+    },
+    get heldUp() {
+      return heldUp()
     },
     get sessions() {
       return committed()

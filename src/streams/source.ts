@@ -1,20 +1,35 @@
 /**
- * The input of a task: records from its position on, one at a time, each counted in by the watermark. When too much is in
- * work the iteration waits, nothing is fetched, and so the log itself holds what is not read: backpressure end to end.
+ * The input of a task: records from its position on, one at a time, each counted in by the watermark. When too much is unfinished the iteration
+ * waits, nothing is fetched, and so the log itself holds what is not read: backpressure end to end. What is unfinished is not all in memory
+ * (operators/by-session.ts): one session's backlog holds up others only at these limits.
  */
 import type { EventLog, StoredRecord } from './log.ts'
 import type { Watermark } from './watermark.ts'
 
 export interface SourceLimits {
-  /** Records in work at most. */
-  readonly records: number
-  /** Bytes in work at most; one record may exceed it alone. */
-  readonly bytes: number
-  /** Records the partition cursor has to remember at most, because an older one is unfinished. */
-  readonly span: number
+  /** Unfinished records of which only the places are in memory. */
+  readonly places: number
+  /** Bytes of log between the position and the newest record that was read: what a restart reads again. */
+  readonly readAhead: number
+  /** Ranges that the partition cursor has to remember at most, because an older record is unfinished. */
+  readonly ranges: number
 }
 
-export const SOURCE_LIMITS: SourceLimits = { records: 8192, bytes: 8 * 1024 * 1024, span: 65_536 }
+export const SOURCE_LIMITS: SourceLimits = { places: 1_000_000, readAhead: 1024 * 1024 * 1024, ranges: 16_384 }
+
+export interface SourceOptions {
+  readonly topic: string
+  readonly partition: number
+  readonly from: number
+  readonly watermark: Watermark
+  readonly stopping: AbortSignal
+  /** Records of which only the places are in memory, now. */
+  readonly places: () => number
+  readonly limits?: SourceLimits | undefined
+  readonly topicId?: string | undefined
+  /** Called where the source begins to wait at a limit, and with null where it goes on. */
+  readonly onFull?: ((limit: keyof SourceLimits | null) => void) | undefined
+}
 
 export interface Source {
   readonly records: AsyncIterable<StoredRecord>
@@ -22,18 +37,32 @@ export interface Source {
   released(): void
 }
 
-const sizeOf = (record: StoredRecord): number => (record.key?.length ?? 0) + (record.value?.length ?? 0)
+/** What a record takes in memory, bytes. */
+export const sizeOf = (record: StoredRecord): number => (record.key?.length ?? 0) + (record.value?.length ?? 0)
 
-export const createSource = (
-  log: EventLog,
-  topic: string,
-  partition: number,
-  from: number,
-  watermark: Watermark,
-  stopping: AbortSignal,
-  limits: SourceLimits = SOURCE_LIMITS,
-  topicId?: string,
-): Source => {
+/** Bytes between two offsets whose distance is known. */
+const STRIDE = 256 * 1024
+
+/** Bytes of log between a position and the end of what was read, to within a stride. */
+const createDistance = () => {
+  /** Offsets, and the bytes read before each. */
+  const marks: { readonly offset: number; readonly before: number }[] = []
+  let read = 0
+  return {
+    add(offset: number, bytes: number): void {
+      if (marks.length === 0 || read - marks.at(-1)!.before >= STRIDE) marks.push({ offset, before: read })
+      read += bytes
+    },
+    from(position: number): number {
+      while (marks.length > 1 && marks[1]!.offset <= position) marks.shift()
+      return read - (marks[0]?.before ?? read)
+    },
+  }
+}
+
+export const createSource = (log: EventLog, options: SourceOptions): Source => {
+  const { topic, partition, from, watermark, stopping, places, limits = SOURCE_LIMITS, topicId, onFull } = options
+  const distance = createDistance()
   let wake: (() => void) | null = null
   const rouse = (): void => {
     wake?.()
@@ -41,9 +70,11 @@ export const createSource = (
   }
   stopping.addEventListener('abort', rouse)
 
-  const full = (): boolean => {
-    const { records, bytes, span } = watermark.load
-    return records >= limits.records || bytes >= limits.bytes || span >= limits.span
+  const full = (bytes: number): keyof SourceLimits | null => {
+    if (watermark.load.records === 0) return null
+    if (places() >= limits.places) return 'places'
+    if (watermark.load.ranges >= limits.ranges) return 'ranges'
+    return distance.from(watermark.offset) + bytes > limits.readAhead ? 'readAhead' : null
   }
 
   async function* records(): AsyncGenerator<StoredRecord> {
@@ -54,13 +85,20 @@ export const createSource = (
       ...(topicId !== undefined && { topicId }),
     })) {
       for (const record of batch.records) {
-        while (full() && !stopping.aborted) {
-          await new Promise<void>((resolve) => {
-            wake = resolve
-          })
+        const bytes = sizeOf(record)
+        let limit = full(bytes)
+        if (limit !== null) {
+          onFull?.(limit)
+          for (; limit !== null && !stopping.aborted; limit = full(bytes)) {
+            await new Promise<void>((resolve) => {
+              wake = resolve
+            })
+          }
+          onFull?.(null)
         }
         if (stopping.aborted) return
-        watermark.begin(record.offset, sizeOf(record))
+        distance.add(record.offset, bytes)
+        watermark.begin(record.offset)
         if (!watermark.wasDone(record.offset)) yield record
       }
       watermark.reach(batch.next)

@@ -1,6 +1,7 @@
+import fc from 'fast-check'
 import { from, lastValueFrom, Observable, of, Subject, toArray } from 'rxjs'
 import { describe, expect, test } from 'vitest'
-import { bySession } from '../../src/operators/by-session.ts'
+import { bySession, type Places } from '../../src/operators/by-session.ts'
 
 interface Item {
   readonly key: string
@@ -119,5 +120,151 @@ describe('bySession', () => {
     )
     await expect(done).rejects.toThrow('broken')
     expect(released).toBe(true)
+  })
+})
+
+describe('bySession with places', () => {
+  /** An event of some sessions, and what it takes. */
+  interface Sized {
+    readonly offset: number
+    readonly keys: readonly string[]
+    readonly bytes: number
+  }
+  const share = { records: 3, bytes: 50 }
+  const total = { records: 8, bytes: 120 }
+
+  /** Runs events whose ends and whose reads come when `pick` says so; what happened, and what was held at most. */
+  const live = async (events: readonly Sized[], picks: readonly number[], stopAt = Number.POSITIVE_INFINITY) => {
+    const source = new Subject<Sized>()
+    const running: { readonly event: Sized; readonly end: () => void }[] = []
+    const reading: (() => void)[] = []
+    const begun: Sized[] = []
+    const over: Sized[] = []
+    const inMemory = new Set<number>()
+    let most = { records: 0, bytes: 0 }
+    let waiting = 0
+    let failure: unknown
+    let complete = false
+    const held = (): void => {
+      const bytes = [...inMemory].reduce((sum, offset) => sum + events[offset]!.bytes, 0)
+      most = { records: Math.max(most.records, inMemory.size), bytes: Math.max(most.bytes, bytes) }
+    }
+    const places: Places<Sized, string> = {
+      share,
+      total,
+      placeOf: ({ offset, bytes }) => ({ offset, bytes }),
+      read: (wanted, bytes) =>
+        new Promise((resolve) =>
+          reading.push(() => {
+            const found: Sized[] = []
+            let left = bytes
+            for (const { offset } of wanted) {
+              const event = events[offset]!
+              if (found.length > 0 && event.bytes > left) break
+              found.push(event)
+              left -= event.bytes
+            }
+            for (const { offset } of found) inMemory.add(offset)
+            held()
+            resolve(found)
+          }),
+        ),
+      onWaiting: (count) => {
+        waiting = count
+      },
+    }
+    source
+      .pipe(
+        bySession<Sized, never, string>(
+          ({ keys }) => keys,
+          (event) =>
+            new Observable<never>((subscriber) => {
+              if (complete) return subscriber.complete()
+              begun.push(event)
+              running.push({ event, end: () => subscriber.complete() })
+              return undefined
+            }),
+          places,
+        ),
+      )
+      .subscribe({ error: (error) => (failure = error) })
+    let at = 0
+    let step = 0
+    const moves = (): boolean => at < events.length || running.length > 0 || reading.length > 0
+    while (moves() && step < stopAt && failure === undefined) {
+      const pick = picks[step++ % picks.length]!
+      const kind = pick % 3
+      if (kind === 0 && at < events.length) {
+        const event = events[at++]!
+        const before = waiting
+        source.next(event)
+        if (waiting === before) inMemory.add(event.offset)
+        held()
+      } else if (kind === 1 && running.length > 0) {
+        const [{ event, end }] = running.splice(pick % running.length, 1) as [(typeof running)[number]]
+        over.push(event)
+        inMemory.delete(event.offset)
+        end()
+      } else if (reading.length > 0) reading.splice(pick % reading.length, 1)[0]!()
+      // What was read arrives.
+      await new Promise(setImmediate)
+    }
+    complete = true
+    source.complete()
+    return { begun, over, most, waiting, failure }
+  }
+
+  const events = fc
+    .array(
+      fc.record({
+        keys: fc.oneof(
+          { weight: 6, arbitrary: fc.constantFrom(['a'], ['a'], ['a'], ['b'], ['c'], ['d']) },
+          { weight: 1, arbitrary: fc.constantFrom(['b', 'a'], ['c', 'a'], ['d', 'b']) },
+        ),
+        bytes: fc.integer({ min: 1, max: 60 }),
+      }),
+      { maxLength: 60 },
+    )
+    .map((all) => all.map((one, offset) => ({ ...one, offset })))
+  const picks = fc.array(fc.nat(1000), { minLength: 20, maxLength: 60 })
+
+  test('each event has its turn once, in the order of its sessions, and little is held', {
+    timeout: 120_000,
+  }, async () => {
+    await fc.assert(
+      fc.asyncProperty(events, picks, async (all, order) => {
+        // Without all three kinds of moves the run would not end.
+        const { begun, over, most, failure } = await live(all, [...order, 0, 1, 2])
+        expect(failure).toBeUndefined()
+        expect(over).toHaveLength(all.length)
+        for (const key of 'abcd') {
+          const of = (some: readonly Sized[]) =>
+            some.filter(({ keys }) => keys.includes(key)).map(({ offset }) => offset)
+          expect(of(begun)).toEqual(of(all))
+        }
+        expect(most.records).toBeLessThanOrEqual(2 * total.records + share.records)
+        expect(most.bytes).toBeLessThanOrEqual(2 * total.bytes + 2 * share.bytes + 2 * 60)
+      }),
+      { numRuns: 150 },
+    )
+  })
+
+  test('a session whose events wait in the log holds up no other', async () => {
+    const greedy = Array.from({ length: 500 }, (_, offset) => ({ offset, keys: ['a'], bytes: 10 }))
+    const { begun, waiting } = await live([...greedy, { offset: 500, keys: ['b'], bytes: 10 }], [0], 501)
+    expect(begun.map(({ offset }) => offset)).toEqual([0, 500])
+    // Where the source ends, what waits stays in the log.
+    expect(waiting).toBe(0)
+  })
+
+  test('when the source ends, what is held ends too, whatever was before it', async () => {
+    await fc.assert(
+      fc.asyncProperty(events, picks, fc.nat(80), async (all, order, stopAt) => {
+        const { begun, failure } = await live(all, [...order, 0, 1, 2], stopAt)
+        expect(failure).toBeUndefined()
+        expect(new Set(begun).size).toBe(begun.length)
+      }),
+      { numRuns: 100 },
+    )
   })
 })

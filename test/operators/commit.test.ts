@@ -76,7 +76,7 @@ const headOf = (session: string): Head =>
 
 /** A step that finishes the record at `offset` with one dead letter of `bytes`. */
 const step = (offset: number, bytes = 10): EmittedStep => {
-  watermark.begin(offset, 1)
+  watermark.begin(offset)
   return {
     record: { topic: names.chunks, partition: 0, offset, timestamp: 0, key: null, value: null, headers: [] },
     session: null,
@@ -124,7 +124,7 @@ describe('commit', () => {
   test('what is finished behind something unfinished is remembered, and not handed over as an offset', async () => {
     const source = new Subject<EmittedStep>()
     const done = lastValueFrom(source.pipe(commit(await deps(0)), toArray()))
-    watermark.begin(0, 1)
+    watermark.begin(0)
     source.next(step(1))
     source.next(step(2))
     source.complete()

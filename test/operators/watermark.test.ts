@@ -5,12 +5,13 @@ import { createWatermark, type Position } from '../../src/streams/watermark.ts'
 describe('watermark', () => {
   test('the position is below every unfinished record and remembers what is finished beyond it', () => {
     const mark = createWatermark({ offset: 0, done: [] })
-    for (const offset of [0, 1, 3, 4, 6]) mark.begin(offset, 10)
+    for (const offset of [0, 1, 3, 4, 6]) mark.begin(offset)
     mark.finish(0)
     mark.finish(3)
     mark.finish(4)
-    expect(mark.position()).toEqual({ offset: 1, done: [[3, 5]] })
-    expect(mark.load).toEqual({ records: 2, bytes: 20, span: 4 })
+    // No record has the offsets 2 and 5.
+    expect(mark.position()).toEqual({ offset: 1, done: [[2, 6]] })
+    expect(mark.load).toEqual({ records: 2, ranges: 1 })
     mark.finish(1)
     expect(mark.position()).toEqual({ offset: 6, done: [] })
     mark.finish(6)
@@ -26,7 +27,7 @@ describe('watermark', () => {
         [12, 13],
       ],
     })
-    mark.begin(5, 1)
+    mark.begin(5)
     expect(mark.position()).toEqual({
       offset: 5,
       done: [
@@ -35,17 +36,17 @@ describe('watermark', () => {
       ],
     })
     expect(mark.wasDone(8)).toBe(true)
-    mark.begin(7, 1)
-    mark.begin(8, 1)
-    mark.begin(9, 1)
+    mark.begin(7)
+    mark.begin(8)
+    mark.begin(9)
     mark.finish(5)
     expect(mark.position()).toEqual({ offset: 9, done: [[12, 13]] })
   })
 
   test('a record is neither delivered backwards nor finished twice', () => {
     const mark = createWatermark({ offset: 3, done: [] })
-    expect(() => mark.begin(2, 1)).toThrow(RangeError)
-    mark.begin(3, 1)
+    expect(() => mark.begin(2)).toThrow(RangeError)
+    mark.begin(3)
     mark.finish(3)
     expect(() => mark.finish(3)).toThrow(RangeError)
   })
@@ -71,7 +72,7 @@ describe('watermark', () => {
           if (act === 'begin' && at < offsets.length) {
             const offset = offsets[at++]!
             if (offset < position.offset) continue
-            mark.begin(offset, 1)
+            mark.begin(offset)
             if (!mark.wasDone(offset)) working.push(offset)
           } else if (act === 'finish' && working.length > 0) {
             const [offset] = working.splice(pick % working.length, 1)

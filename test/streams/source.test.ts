@@ -8,7 +8,7 @@ import { createSource, type SourceLimits } from '../../src/streams/source.ts'
 import { createWatermark, type Position } from '../../src/streams/watermark.ts'
 import { record } from './helpers.ts'
 
-const roomy: SourceLimits = { records: 100, bytes: 1 << 20, span: 100 }
+const roomy: SourceLimits = { places: 100, readAhead: 1 << 20, ranges: 100 }
 let folder: string
 let log: EventLog
 let stop: AbortController
@@ -32,8 +32,19 @@ afterEach(async () => {
 
 const open = (limits: Partial<SourceLimits>, position: Position = { offset: 0, done: [] }) => {
   const watermark = createWatermark(position)
-  const source = createSource(log, 'in', 0, position.offset, watermark, stop.signal, { ...roomy, ...limits })
-  return { watermark, source, next: source.records[Symbol.asyncIterator]() }
+  const waiting = { places: 0 }
+  const told: (keyof SourceLimits | null)[] = []
+  const source = createSource(log, {
+    topic: 'in',
+    partition: 0,
+    from: position.offset,
+    watermark,
+    stopping: stop.signal,
+    places: () => waiting.places,
+    limits: { ...roomy, ...limits },
+    onFull: (limit) => told.push(limit),
+  })
+  return { watermark, source, waiting, told, next: source.records[Symbol.asyncIterator]() }
 }
 
 /** Takes three records, then asks for the fourth: all lie in the batch in hand, so it comes at once unless held back. */
@@ -57,34 +68,49 @@ describe('source', () => {
     expect(await held()).toBe(false)
   })
 
-  test.each([
-    ['records', { records: 3 }],
-    ['bytes', { bytes: 300 }],
-  ])('waits at its limit of %s, and goes on when something is finished', async (_, limits) => {
-    const opened = open(limits)
+  test('waits while too many records wait in the log, says so, and goes on when fewer do', async () => {
+    const opened = open({ places: 3 })
+    opened.waiting.places = 2
+    await opened.next.next()
+    opened.waiting.places = 3
+    const coming = opened.next.next()
+    await new Promise(setImmediate)
+    expect(opened.told).toEqual(['places'])
+    opened.waiting.places = 2
+    opened.source.released()
+    expect((await coming).value.offset).toBe(1)
+    expect(opened.told).toEqual(['places', null])
+  })
+
+  test('waits before a restart would read more again than it may, until the first record is finished', async () => {
+    const opened = open({ readAhead: 303 })
     const { coming, held } = await fourth(opened)
     expect(await held()).toBe(true)
     opened.watermark.finish(1)
+    opened.source.released()
+    expect(await held()).toBe(true)
+    expect(opened.told).toEqual(['readAhead'])
+    for (const offset of [0, 2]) opened.watermark.finish(offset)
     opened.source.released()
     expect(await coming).toBe(3)
   })
 
-  test('at the limit of span only the oldest record helps: what is finished behind it must be remembered', async () => {
-    const opened = open({ span: 3 })
-    const { coming, held } = await fourth(opened)
+  test('waits while the cursor would have to remember too many ranges', async () => {
+    const opened = open({ ranges: 2 })
+    for (let n = 0; n < 5; n += 1) await opened.next.next()
     opened.watermark.finish(1)
+    opened.watermark.finish(3)
+    const coming = opened.next.next()
+    await new Promise(setImmediate)
+    expect(opened.told).toEqual(['ranges'])
     opened.watermark.finish(2)
     opened.source.released()
-    expect(await held()).toBe(true)
-    opened.watermark.finish(0)
-    opened.watermark.position()
-    opened.source.released()
-    expect(await coming).toBe(3)
+    expect((await coming).value.offset).toBe(5)
   })
 
   test('one record larger than all limits comes alone', async () => {
     await log.append('in', [record('y'.repeat(5000))], 0)
-    const { watermark, next } = open({ bytes: 10 }, { offset: 10, done: [] })
+    const { watermark, next } = open({ readAhead: 10 }, { offset: 10, done: [] })
     expect((await next.next()).value.offset).toBe(10)
     expect(watermark.load.records).toBe(1)
   })
@@ -106,7 +132,7 @@ describe('source', () => {
   })
 
   test('ends when told to, also while it waits for room', async () => {
-    const { next } = open({ records: 1 })
+    const { next } = open({ readAhead: 1 })
     await next.next()
     const waiting = next.next()
     stop.abort()

@@ -27,8 +27,8 @@ export interface Captures {
   /** Resolves when there is room for the bytes of another required capture; undefined when there is now. */
   room(): Promise<void> | undefined
 
-  /** Whether the head may commit only when it names the snapshot of its capture, which is not queued yet. */
-  isRequired(head: Head): boolean
+  /** Bytes of the capture whose snapshot the head must name when it commits, and which is not queued yet; 0: there is none. */
+  required(head: Head): number
   /** The head commits next: the capture of its step is queued, if there is one. */
   due(head: Head): void
   /** The oldest in the queue. Throws what `fail` was told. */
@@ -95,7 +95,10 @@ export const createCaptures = (maxRequired: number, wake: () => void): Captures 
       return Math.max(0, MAX_CAPTURES - queue.size - copies.size)
     },
     room: required.room,
-    isRequired: (head) => ofSteps.get(head)?.required === true,
+    required(head) {
+      const found = ofSteps.get(head)
+      return found?.required === true ? copiedBytes(found.capture) : 0
+    },
     due(head) {
       const found = ofSteps.get(head)
       if (found === undefined) return

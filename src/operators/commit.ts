@@ -26,8 +26,16 @@ export interface CommitDeps
 /** Steps of one transaction at most, and the backlog at which a commit does not wait for its time. */
 const BUDGET_STEPS = 2048
 const BUDGET_BYTES = 4 * 1024 * 1024
+/** Bytes of snapshots that one transaction waits for: those of many forks go over several, so that others need not wait for all. */
+const BUDGET_REQUIRED = 4 * 1024 * 1024
 /** Where somebody waits for tokens, a commit begins once the last one is over for so many times its own duration. */
 const REST = 1
+
+/** The sessions whose order a step stands in: its own, and that which its first step forked it from. */
+const ordersOf = ({ session, head, record }: EmittedStep): readonly string[] => {
+  if (session === null) return []
+  return head?.from !== undefined && head.born === record.offset ? [session, head.from.session] : [session]
+}
 
 export const commit =
   (deps: CommitDeps): OperatorFunction<EmittedStep, Commit> =>
@@ -37,6 +45,8 @@ export const commit =
       let pendingBytes = 0
       /** Of the pending steps, those with tokens that somebody waits for. */
       let waited = 0
+      /** Steps stayed behind in the last round. */
+      let hasLeft = false
       let ended = false
       let cancelled = false
       let endWait: (() => void) | null = null
@@ -55,7 +65,7 @@ export const commit =
           const work = pending.length > 0 || table.hasTouched
           const pause = waited > 0 ? Math.min(deps.interval, (1 + REST) * lastTook) : deps.interval
           const left = lastStart + pause - performance.now()
-          if (work && (left <= 0 || pending.length >= BUDGET_STEPS || pendingBytes >= BUDGET_BYTES)) return
+          if (work && (left <= 0 || hasLeft || pending.length >= BUDGET_STEPS || pendingBytes >= BUDGET_BYTES)) return
           if (snapshots.hasWork) {
             await snapshots.step()
             continue
@@ -74,17 +84,33 @@ export const commit =
         }
       }
 
+      /** The next steps in their order; past those whose snapshots would take too long, steps of other sessions. */
       const take = (): EmittedStep[] => {
         let bytes = 0
-        let count = 0
-        while (count < pending.length && count < BUDGET_STEPS && bytes < BUDGET_BYTES) {
-          for (const record of pending[count]!.records) bytes += recordBytes(record)
-          count += 1
+        let required = 0
+        /** Sessions of which a step stays: what is later in their order stays too. */
+        const staying = new Set<string>()
+        const taken: EmittedStep[] = []
+        const left: EmittedStep[] = []
+        let at = 0
+        for (; at < pending.length && taken.length < BUDGET_STEPS && bytes < BUDGET_BYTES; at += 1) {
+          const step = pending[at]!
+          const sessions = ordersOf(step)
+          const needs = step.head === null ? 0 : table.captures.required(step.head)
+          if (sessions.some((each) => staying.has(each)) || (needs > 0 && required >= BUDGET_REQUIRED)) {
+            for (const each of sessions) staying.add(each)
+            left.push(step)
+            continue
+          }
+          required += needs
+          for (const record of step.records) bytes += recordBytes(record)
+          taken.push(step)
         }
+        pending.splice(0, at, ...left)
         pendingBytes -= bytes
-        const steps = pending.splice(0, count)
-        waited -= steps.filter(({ awaited }) => awaited === true).length
-        return steps
+        waited -= taken.filter(({ awaited }) => awaited === true).length
+        hasLeft = left.length > 0
+        return taken
       }
 
       const round = async (): Promise<void> => {
@@ -92,7 +118,7 @@ export const commit =
         // No snapshot of a deleted session may be on its way: a session that begins under its id would take it for its own.
         if (steps.some(({ deleted }) => deleted === true)) await snapshots.finish()
         for (const { head } of steps) {
-          if (head === null || !table.captures.isRequired(head)) continue
+          if (head === null || table.captures.required(head) === 0) continue
           table.captures.due(head)
           await snapshots.finish()
         }

@@ -119,7 +119,7 @@ describe('captures', () => {
     const [closed, forked] = [headOf('s', 1), headOf('s', 2)]
     table.captures.ofStep(closed, captureOf(closed), false)
     table.captures.ofStep(forked, captureOf(forked), true)
-    expect([closed, forked].map(table.captures.isRequired)).toEqual([false, true])
+    expect([closed, forked].map((head) => table.captures.required(head) > 0)).toEqual([false, true])
     table.captures.due(forked)
     table.captures.take(table.captures.first!)
     table.prepare([{ head: closed }, { head: forked }])

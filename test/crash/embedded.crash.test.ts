@@ -44,13 +44,13 @@ describe('a worker on the embedded log, killed at every failpoint and at random,
   test('with snapshots in blocks, between a blob and the commit that names it', { tags: 'slow' }, async () =>
     crash(await blocks(), on('once-blocks'), QUICK_BLOBS),
   )
-  test('with a window in blocks, between a blob and the commit that names it', { tags: 'slow' }, async () =>
+  test('with a window in blocks, between a blob and the commit that names it', { tags: ['slow', 'long'] }, async () =>
     crash(inBlocks(await openFamily('gpt2-window', dir), join(dir, 'windows')), on('once-window'), QUICK_BLOBS),
   )
   for (const { key, name } of FAMILIES.filter((family) => !inFolders.includes(family.key)))
     test(
       `with ${name} and a folder for blobs, between a snapshot and the commit that names it`,
-      { tags: slowWith(key) },
+      { tags: ['slow', 'long'] },
       async () =>
         crash(inBlocks(await openFamily(key, dir), join(dir, `store-${key}`)), on(`once-blocks-${key}`), inStore(key)),
     )
@@ -60,13 +60,13 @@ describe('a worker on the embedded log, killed at every failpoint and at random,
     async () => crash(await openFamily('qwen35', dir), on('few-forks'), QUICK_FORKS),
   )
   for (const { key, name } of forked)
-    test(`with ${name}, while sessions are forked`, { tags: slowWith(key) }, async () =>
+    test(`with ${name}, while sessions are forked`, { tags: ['slow', 'long'] }, async () =>
       crash(await openFamily(key, dir), on(`forks-${key}`), FORKS),
     )
   test('with snapshots in blocks, while sessions are forked', { tags: 'slow' }, async () =>
     crash(await blocks(), on('forks-blocks'), FORKS),
   )
-  test('with blocks in the log, between a blob and the commit that names it', { tags: 'slow' }, async () =>
+  test('with blocks in the log, between a blob and the commit that names it', { tags: ['slow', 'long'] }, async () =>
     crash(await openFamily('qwen3', dir), on('once-topic'), QUICK_BLOBS),
   )
   test('with blocks in the log, from the writing of a blob to its removal', { tags: 'slow' }, async () =>

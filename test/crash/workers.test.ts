@@ -10,13 +10,13 @@ import { join } from 'node:path'
 import { afterAll, describe, expect, inject, test } from 'vitest'
 import { openLog } from '../../src/streams/open.ts'
 import { topicNames } from '../../topics/index.ts'
-import { FAMILIES, type FamilyKey, type OpenedFamily, openFamily, slowWith } from '../families.ts'
+import { FAMILIES, type FamilyKey, type OpenedFamily, openFamily } from '../families.ts'
 import { ownBroker } from '../kafka/broker.ts'
 import { eventually } from '../streams/helpers.ts'
 import { collect } from './judge.ts'
 import { appendAll, createCrashTopics, finish, runWorker, unfinished as unfinishedOf, type WorkerRun } from './life.ts'
 import { adapting, remembering, scenario } from './scenario.ts'
-import { expectSame } from './suite.ts'
+import { dozensWith, expectSame } from './suite.ts'
 
 const dir = mkdtempSync(join(tmpdir(), 'continuo-workers-'))
 afterAll(() => rmSync(dir, { recursive: true, force: true }))
@@ -118,7 +118,7 @@ const onLog = (name: string, base: string, without: readonly FamilyKey[]) =>
     const families = FAMILIES.filter(({ key }) => !without.includes(key))
     for (const { key, name } of families)
       test(`that join and leave while streams run leave one whole stream, with ${name}`, {
-        tags: slowWith(key),
+        tags: dozensWith(key),
       }, async () => {
         const family = await openFamily(key, dir)
         const read = roundsOf(key)

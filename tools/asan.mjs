@@ -3,10 +3,9 @@
 // the host's memory only.
 import { join } from 'node:path'
 import { fuzzReaders } from './fuzz-readers.mjs'
-import { build, configureSanitized, runTests } from './native-tests.mjs'
-import { isOtherTurn } from './turns.ts'
+import { build, configureSanitized, endInOtherTurn, runTests } from './native-tests.mjs'
 
-if (isOtherTurn(0)) process.exit()
+await endInOtherTurn(0)
 
 const folder = configureSanitized()
 build(folder, ['continuo_tests', 'continuo_ulp'])

@@ -43,6 +43,13 @@ export const configureSanitized = () => {
   ])
 }
 
+/** Ends the process where `.ci/run` leaves the step to another turn (turns.ts). */
+export const endInOtherTurn = async (turn) => {
+  if (process.env.CONTINUO_TURNS !== 'on') return
+  const { isOtherTurn } = await import('./turns.ts')
+  if (isOtherTurn(turn)) process.exit()
+}
+
 /** All targets where none are named. */
 export const build = (folder, targets = []) => {
   const named = targets.length > 0 ? ['--target', ...targets] : []

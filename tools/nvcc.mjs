@@ -5,10 +5,9 @@ import { join } from 'node:path'
 import { fail, source } from './addon.mjs'
 import { cached } from './build-native.mjs'
 import { findNvcc, NVCC_HINT } from './cuda.mjs'
-import { build, configureTests } from './native-tests.mjs'
-import { isOtherTurn } from './turns.ts'
+import { build, configureTests, endInOtherTurn } from './native-tests.mjs'
 
-if (isOtherTurn(2)) process.exit()
+await endInOtherTurn(2)
 
 const nvcc = findNvcc()
 if (nvcc === null) fail(`Compiling the CUDA kernels needs ${NVCC_HINT}; there is none. Install it.`)

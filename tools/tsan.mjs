@@ -2,10 +2,9 @@
 // executors, the thread pool and the emulated CUDA device.
 import { join } from 'node:path'
 import { machineSets, setsDefinition } from './build-tools.mjs'
-import { build, configureTests, runTests } from './native-tests.mjs'
-import { isOtherTurn } from './turns.ts'
+import { build, configureTests, endInOtherTurn, runTests } from './native-tests.mjs'
 
-if (isOtherTurn(1)) process.exit()
+await endInOtherTurn(1)
 
 const folder = configureTests('build-tsan', [
   'CONTINUO_SANITIZE=thread',

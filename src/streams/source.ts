@@ -6,6 +6,7 @@
 import type { EventLog, StoredRecord } from './log.ts'
 import type { Watermark } from './watermark.ts'
 
+/** How far a partition is read beyond what is finished. */
 export interface SourceLimits {
   /** Unfinished records of which only the places are in memory. */
   readonly places: number

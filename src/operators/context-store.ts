@@ -9,6 +9,7 @@ import { ContinuoError, codeOf } from '../errors.ts'
 import { failpoint } from '../failpoint.ts'
 import type { KeptBlock } from '../memory.ts'
 import { type BlockCacheOptions, type BlockCacheStats, openBlockCache } from '../state/block-cache.ts'
+import { createFair } from './fair.ts'
 import { createRungs, type RungsOptions, type RungsStats, type Slot } from './rungs.ts'
 
 export interface ContextStoreOptions extends RungsOptions {
@@ -72,6 +73,7 @@ export const createContextStore = (
   const cache = model.blocks && openBlockCache(model.blocks, { warn: options.warn, ...options.blocks })
   const retrievals: Record<string, number> = {}
   const slots = new WeakMap<Context, Slot>()
+  const fair = createFair()
 
   const adapt = async (item: WorkItem): Promise<WorkResult> => {
     const began = performance.now()
@@ -194,18 +196,21 @@ export const createContextStore = (
     },
     async submit(item) {
       const slot = knownSlot(item.context)
-      return rungs.present(slot, async (context) => {
-        try {
-          const work = { ...item, context }
-          const result = await (item.request?.type === 'adapt' ? adapt(work) : model.submit(work))
-          for (const told of result.events ?? [])
-            if (told.type === 'retrieve') retrievals[told.reason] = (retrievals[told.reason] ?? 0) + 1
-          return result
-        } catch (error) {
-          if (codeOf(error) === 'REFUSED' || codeOf(error) === 'UNAVAILABLE') slot.broken = true
-          throw error
-        }
-      })
+      const asked = item.tokens.length + (item.generate?.count ?? 0)
+      const call = () =>
+        rungs.present(slot, async (context) => {
+          try {
+            const work = { ...item, context }
+            const result = await (item.request?.type === 'adapt' ? adapt(work) : model.submit(work))
+            for (const told of result.events ?? [])
+              if (told.type === 'retrieve') retrievals[told.reason] = (retrievals[told.reason] ?? 0) + 1
+            return result
+          } catch (error) {
+            if (codeOf(error) === 'REFUSED' || codeOf(error) === 'UNAVAILABLE') slot.broken = true
+            throw error
+          }
+        })
+      return fair.run(slot.kin, asked, call)
     },
     logits: (context) => rungs.present(knownSlot(context), (real) => model.logits(real)),
     stats: Object.assign(rungs.stats, { blocks: cache?.stats ?? null, retrievals }),

@@ -107,7 +107,7 @@ const heldUpSentence = (
   limit: keyof SourceLimits,
   { key, events }: MostWaiting<string | null>,
 ): string =>
-  `${topic}[${partition}] is not read on: ${events} events of session "${key}" wait for their turn, and ${LIMITS[limit]}. Cancel its requests, delete it, or wait.`
+  `${topic}[${partition}] is not read on: ${events} events of session "${key}" wait for their turn, and ${LIMITS[limit]}. Cancel those of its requests that nobody wants, or wait.`
 
 /** Steps between infer and the log, from which on sessions wait. */
 const BACKLOG_STEPS = 4096

@@ -27,7 +27,7 @@ export interface CommitDeps
 const BUDGET_STEPS = 2048
 const BUDGET_BYTES = 4 * 1024 * 1024
 /** Bytes of snapshots that one transaction waits for: those of many forks go over several, so that others need not wait for all. */
-const BUDGET_REQUIRED = 4 * 1024 * 1024
+const BUDGET_REQUIRED = 1024 * 1024
 /** Where somebody waits for tokens, a commit begins once the last one is over for so many times its own duration. */
 const REST = 1
 

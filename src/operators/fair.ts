@@ -1,71 +1,70 @@
 /**
- * fair: how many calls of sessions that have worked much lately go to the engine at a time. All calls in the engine share its steps, so a session that
- * asks for little would wait for a step with the rows of hundreds of others. While such sessions come, those others go a few at a time, in turn; and when
- * none came for a moment, as many as fill the engine's steps. No bit depends on it.
- *
- * What a session has worked is counted in tokens, and half of it is forgotten every few seconds. Forks count together with the session that they began as.
+ * fair: which calls go to the engine. All calls in the engine share its steps, so one that asks for little would wait for a step with the rows of
+ * hundreds of others. Calls go in the order of what their groups have had: start-time fair queueing (Goyal, Vin and Cheng 1996). A group is a session,
+ * together with its forks. The clock is in tokens; it stands where the last call began. A group that was away comes in at the clock, and not with what
+ * it did not use meanwhile; while such groups come, the others go a few at a time. No bit depends on it.
  */
 
-/** Tokens from which on a session has worked much. */
-const MUCH = 512
-/** Half of what a session has worked is forgotten in this time, ms. */
-const HALF_LIFE = 5000
-/** How long a call of a session that has worked little counts, ms. */
+/** So many tokens behind the clock, a group was away. */
+const AWAY = 256
+/** How long that counts, ms. */
 const MOMENT = 1000
-/** Calls of sessions that have worked much, in the engine at a time, beside others and without. The engine's steps have 128 rows. */
+/** Calls in the engine at a time, while groups come that were away, and else. The engine's steps have 128 rows. */
 const FEW = 16
 const MANY = 192
 
-/** What some contexts have worked together. */
-interface Worked {
-  tokens: number
-  at: number
+interface Waiting {
+  readonly start: number
+  readonly wasAway: boolean
+  readonly go: () => void
 }
 
 export interface Fair {
-  /** Runs a call once it has its turn. `group`: the contexts that it counts with; `tokens`: what it asks for at most. */
+  /** Runs a call once it has its turn. `group`: whom it counts for; `tokens`: what it asks for at most. */
   run<T>(group: WeakKey, tokens: number, call: () => Promise<T>): Promise<T>
 }
 
 export const createFair = (now: () => number = () => performance.now()): Fair => {
-  const all = new WeakMap<WeakKey, Worked>()
-  const waiting: (() => void)[] = []
+  /** The clock at the end of each group's last call. */
+  const ends = new WeakMap<WeakKey, number>()
+  /** By their start; those with the same in order of arrival. */
+  const waiting: Waiting[] = []
+  let clock = 0
   let running = 0
   let seen = Number.NEGATIVE_INFINITY
 
-  const workedBy = (group: WeakKey): Worked => {
-    const at = now()
-    const known = all.get(group)
-    if (known === undefined) {
-      const fresh = { tokens: 0, at }
-      all.set(group, fresh)
-      return fresh
-    }
-    known.tokens *= 2 ** ((known.at - at) / HALF_LIFE)
-    known.at = at
-    return known
+  const isRoom = (wasAway: boolean): boolean => running < (wasAway || now() - seen >= MOMENT ? MANY : FEW)
+  const begin = (start: number): void => {
+    running += 1
+    clock = Math.max(clock, start)
   }
-  const isRoom = (): boolean => running < (now() - seen < MOMENT ? FEW : MANY)
+  const placeOf = (start: number): number => {
+    let [low, high] = [0, waiting.length]
+    while (low < high) {
+      const middle = (low + high) >>> 1
+      if (waiting[middle]!.start <= start) low = middle + 1
+      else high = middle
+    }
+    return low
+  }
 
   return {
     async run(group, tokens, call) {
-      const worked = workedBy(group)
-      const isMuch = worked.tokens > MUCH
-      worked.tokens += tokens
-      if (!isMuch) {
-        seen = now()
-        return call()
-      }
-      // Those that wait go first.
-      if (waiting.length > 0 || !isRoom()) await new Promise<void>((resolve) => waiting.push(resolve))
-      else running += 1
+      const end = ends.get(group) ?? 0
+      const start = Math.max(clock, end)
+      const wasAway = clock - end >= AWAY
+      ends.set(group, start + tokens)
+      if (wasAway) seen = now()
+      if (isRoom(wasAway) && (wasAway || waiting.length === 0)) begin(start)
+      else await new Promise<void>((go) => waiting.splice(placeOf(start), 0, { start, wasAway, go }))
       try {
         return await call()
       } finally {
         running -= 1
-        while (waiting.length > 0 && isRoom()) {
-          running += 1
-          waiting.shift()!()
+        for (let next = waiting[0]; next !== undefined && isRoom(next.wasAway); next = waiting[0]) {
+          waiting.shift()
+          begin(next.start)
+          next.go()
         }
       }
     },

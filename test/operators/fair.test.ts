@@ -27,71 +27,53 @@ const stage = () => {
   }
 }
 
-/** Sessions that have worked much, each with a call under way or waiting. */
-const crowd = async (count: number) => {
-  const on = stage()
-  const names = Array.from({ length: count }, (_, at) => `much-${at}`)
-  for (const name of names) {
-    await on.call(`first of ${name}`, 1000, name)
-    await on.end(`first of ${name}`)
-  }
-  on.pass(1500)
-  return { ...on, names }
-}
+const numbered = (name: string, count: number): readonly string[] =>
+  Array.from({ length: count }, (_, at) => `${name}-${at}`)
 
 describe('fair', () => {
-  test('without others, sessions that have worked much fill the engine, and the rest go in turn', async () => {
-    const { call, end, running, names } = await crowd(200)
+  test('sessions that are alike fill the engine, and the rest go in the order of their coming', async () => {
+    const { call, end, running } = stage()
+    const names = numbered('session', 200)
     for (const name of names) await call(name, 16)
     expect(running()).toEqual(names.slice(0, 192))
     await end(names[5]!)
     expect(running().at(-1)).toBe(names[192])
   })
 
-  test('one that has worked little goes at once, and while it comes the others go a few at a time', async () => {
-    const { call, end, running, names } = await crowd(40)
-    await call('little', 4)
-    for (const name of names) await call(name, 16)
-    expect(running()).toEqual(['little', ...names.slice(0, 16)])
-    await end('little')
-    await end(names[0]!)
-    expect(running()).toEqual(names.slice(1, 17))
-  })
-
-  test('once none came for a moment, all go', async () => {
-    const { call, end, running, names, pass } = await crowd(40)
-    await call('little', 4)
-    for (const name of names) await call(name, 16)
-    await end('little')
+  test('one that was away goes at once, and while it comes the forks of another go a few at a time', async () => {
+    const { call, end, running, pass } = stage()
+    const forks = numbered('fork', 40)
+    for (const name of forks) await call(name, 16, 'root')
+    expect(running()).toHaveLength(40)
+    // The clock stands at the start of the last of them.
+    await call('other', 4)
+    expect(running()).toContain('other')
+    await end('other')
+    const again = numbered('again', 40)
+    for (const [at, name] of again.entries()) {
+      await end(forks[at]!)
+      await call(name, 16, 'root')
+    }
+    expect(running()).toEqual(again.slice(0, 16))
     pass(1500)
-    await end(names[0]!)
-    expect(running()).toEqual(names.slice(1))
+    await end(again[0]!)
+    expect(running()).toEqual(again.slice(1))
   })
 
-  test('what a session has worked is forgotten', async () => {
-    const { call, running, names, pass } = await crowd(20)
-    await call('little', 4)
-    for (const name of names) await call(name, 16)
-    expect(running()).not.toContain(names[19])
-    pass(60_000)
-    await call('again', 4, names[19])
-    expect(running()).toContain('again')
-  })
-
-  test('forks count with the session that they began as: they share a group', async () => {
+  test('who has had less goes first', async () => {
     const { call, end, running } = stage()
-    await call('parent', 1000, 'kin')
-    await end('parent')
-    await call('little', 4)
-    for (let at = 0; at < 17; at += 1) await call(`fork-${at}`, 16, 'kin')
-    expect(running()).toEqual(['little', ...Array.from({ length: 16 }, (_, at) => `fork-${at}`)])
+    const many = numbered('call', 200)
+    for (const name of many) await call(name, 100, 'root')
+    await call('small', 10)
+    expect(running()).not.toContain('small')
+    await end(many[0]!)
+    expect(running().at(-1)).toBe('small')
   })
 
   test('a call that fails makes room as one that ends', async () => {
     const fair = createFair(() => 0)
-    const group = {}
-    await fair.run(group, 1000, async () => undefined)
-    for (let at = 0; at < 20; at += 1)
-      await expect(fair.run(group, 1, () => Promise.reject(new Error('broken')))).rejects.toThrow('broken')
+    for (let at = 0; at < 400; at += 1)
+      await expect(fair.run({}, 1, () => Promise.reject(new Error('broken')))).rejects.toThrow('broken')
+    expect(await fair.run({}, 1, async () => 'done')).toBe('done')
   })
 })

@@ -98,8 +98,8 @@ export const otherTurns = (patterns: readonly string[], everything = EVERYTHING)
   return later
 }
 
-/** What touches a step that compiles and runs the native tests. */
-const NATIVE = /^native\/|^tools\/(asan|tsan|nvcc|native-tests|build-\w+|cuda)\.mjs$/
+/** What touches a step that compiles and runs the native tests. A script of these steps is tried in their turns. */
+const NATIVE = /^native\//
 
 /** Whether `.ci/run` leaves a step of the native tests to another turn, and says so: it runs in its own turn and for a change below it. */
 export const isOtherTurn = (turn: number): boolean => {

@@ -123,10 +123,13 @@ const inProcess = (args: readonly string[]): Promise<Done> => {
       resolve({ code, signal, out, err })
     }
     const look = (): void => {
-      const [written, code] = out.split(MARK)
-      if (code === undefined || !code.endsWith('\n') || !err.endsWith(MARK)) return
+      // A connection that closes late may write behind the mark.
+      const [written, end] = out.split(MARK)
+      const [said, saidAll] = err.split(MARK)
+      const code = end === undefined ? null : /^\d+(?=\n)/.exec(end)
+      if (code === null || saidAll === undefined) return
       out = written!
-      err = err.slice(0, -MARK.length)
+      err = said!
       over(Number(code), null)
       if (lines.lines >= MOST_LINES) child.kill()
       else {

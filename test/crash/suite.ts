@@ -178,9 +178,9 @@ export const BLOBS_IN_TOPIC: CrashPlan = {
   rounds: residents,
 }
 
-/** At every failpoint and at random; more often with the family that is killed fastest. */
+/** At every failpoint and at random. */
 export const dozens = (key: FamilyKey): CrashPlan =>
-  key === 'memory' ? REMEMBERING_LONG : key === 'perspective' ? ADAPTING_LONG : { kills: key === 'rwkv7' ? 36 : 24 }
+  key === 'memory' ? REMEMBERING_LONG : key === 'perspective' ? ADAPTING_LONG : { kills: 24 }
 
 /** What each is killed with besides the dozens. */
 export const once = (key: FamilyKey): CrashPlan =>

@@ -33,12 +33,14 @@ export interface MostWaiting<K> {
 export interface Places<T, K> {
   /** What a session holds at most, but one event in any case. */
   readonly share: Amount
-  /** What all of them hold at most; twice as much with the first events of sessions that hold nothing. */
+  /** What all of them hold at most, until it is finished; twice as much with the first events of sessions that hold nothing. */
   readonly total: Amount
   /** Where the event is in the log, and what it takes in memory. */
   placeOf(item: T): { readonly offset: number; readonly bytes: number }
   /** The events at these places, ascending, and in their order: the first, and more of them up to so many bytes. */
   read(places: readonly Place<K>[], bytes: number): Promise<readonly T[]>
+  /** The offsets of events that are finished: what comes of them is written. Without it an event is, when its projection ends. */
+  readonly finished?: Observable<readonly number[]>
   /** Called where the number of events that wait in the log is another one; `most` finds the session with the most of them. */
   onWaiting?(count: number, most: () => MostWaiting<K> | null): void
 }
@@ -83,6 +85,9 @@ export const bySession =
       const starving = new Set<K>()
       const hungry = new Set<K>()
       const held = { records: 0, bytes: 0 }
+      /** What each of those takes, by its offset; some had their turn and are not finished. */
+      const sizes = new Map<number, number>()
+      let inQueues = 0
       let waiting = 0
       let reads = 0
       let ended = false
@@ -107,11 +112,23 @@ export const bySession =
         return queue
       }
 
-      /** The entry is in memory from now on, or no more. */
-      const hold = ({ keys, bytes }: Entry<T, K>, sign: 1 | -1): void => {
+      /** The event is finished, perhaps before its projection ends. */
+      const release = (offset: number): void => {
+        const bytes = sizes.get(offset)
+        if (bytes === undefined) return
+        sizes.delete(offset)
+        held.records -= 1
+        held.bytes -= bytes
+      }
+      /** The entry is in its queues from now on, or no more. */
+      const hold = ({ keys, offset, bytes }: Entry<T, K>, sign: 1 | -1): void => {
         if (keys.length === 0) return
-        held.records += sign
-        held.bytes += sign * bytes
+        inQueues += sign
+        if (sign === 1) {
+          sizes.set(offset, bytes)
+          held.records += 1
+          held.bytes += bytes
+        } else if (places?.finished === undefined) release(offset)
         for (const key of keys) {
           const queue = queues.get(key)!
           queue.records += sign
@@ -169,7 +186,8 @@ export const bySession =
         const { share, total } = places
         while (reads < MOST_READS) {
           // Where nothing runs, all that is held may stand behind something that is not.
-          if (starving.size > 0 ? running.size > 0 && !isRoom(held, total, 0, 2) : !isRoom(held, total)) return
+          const goesOn = running.size > 0 || held.records > inQueues
+          if (starving.size > 0 ? goesOn && !isRoom(held, total, 0, 2) : !isRoom(held, total)) return
           const found = chosen()
           if (found === null) return
           const [key, queue] = found
@@ -271,6 +289,10 @@ export const bySession =
         }
         drain(ready)
       }
+      const finishing = places?.finished?.subscribe((offsets) => {
+        for (const offset of offsets) release(offset)
+        readMore()
+      })
       const upstream = source.subscribe({
         next: (item) => {
           const keys = keysOf(item)
@@ -304,6 +326,7 @@ export const bySession =
       })
       return () => {
         upstream.unsubscribe()
+        finishing?.unsubscribe()
         for (const task of running) task.unsubscribe()
       }
     })

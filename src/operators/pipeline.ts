@@ -7,7 +7,7 @@
  * runs the other way: commit lets sessions wait (the table's `room`), a session holds its share of records and has the others wait in the
  * log (places.ts), and the source reads no further than its limits.
  */
-import { from, identity, type MonoTypeOperatorFunction, map, type Observable, tap } from 'rxjs'
+import { from, identity, type MonoTypeOperatorFunction, map, type Observable, Subject, tap } from 'rxjs'
 import type { StoredRecord } from '../streams/log.ts'
 import { bySession, type Places } from './by-session.ts'
 import { type Commit, type CommitDeps, commit } from './commit.ts'
@@ -16,7 +16,7 @@ import { sessionsOf } from './fork.ts'
 import { type InferDeps, infer } from './infer.ts'
 import { readAhead } from './requests.ts'
 import type { Tracing } from './tracing.ts'
-import type { Rejected, Valid } from './types.ts'
+import { finishedBy, type Rejected, type Valid } from './types.ts'
 import { type ValidateOptions, validateRecord } from './validate.ts'
 
 export interface PipelineDeps extends CommitDeps {
@@ -42,14 +42,17 @@ const begun = (project: ReturnType<typeof infer>, tracing: Tracing | undefined):
         return project(item)
       }
 
-export const pipeline = (deps: PipelineDeps): Observable<Commit> =>
-  subscribe(deps.records).pipe(
+export const pipeline = (deps: PipelineDeps): Observable<Commit> => {
+  const finished = new Subject<readonly number[]>()
+  return subscribe(deps.records).pipe(
     told(deps.tracing?.received),
     map((record) => validateRecord(record, deps.validation)),
     readAhead(deps.inference.requests),
-    bySession(sessionsOf, begun(infer(deps.inference), deps.tracing), deps.places),
+    bySession(sessionsOf, begun(infer(deps.inference), deps.tracing), { ...deps.places, finished }),
     told(deps.tracing?.stepped),
     emit(deps.names, deps.validation.input?.cloudEvents === true),
     commit(deps),
+    tap(({ steps }) => finished.next(steps.flatMap(finishedBy))),
     told(deps.tracing?.committed),
   )
+}

@@ -257,6 +257,35 @@ describe('bySession with places', () => {
     expect(waiting).toBe(0)
   })
 
+  test('what had its turn counts until it is finished', async () => {
+    const source = new Subject<Sized>()
+    const finished = new Subject<readonly number[]>()
+    const ends: (() => void)[] = []
+    const read: number[] = []
+    const all = ['a', 'b', 'c'].map((key, offset) => ({ offset, keys: [key], bytes: 10 }))
+    const places: Places<Sized, string> = {
+      share: { records: 1, bytes: 100 },
+      total: { records: 1, bytes: 100 },
+      placeOf: ({ offset, bytes }) => ({ offset, bytes }),
+      read: async (wanted) => wanted.map(({ offset }) => all[offset]!).filter(({ offset }) => read.push(offset) > 0),
+      finished,
+    }
+    const project = () => new Observable<never>((subscriber) => void ends.push(() => subscriber.complete()))
+    source.pipe(bySession<Sized, never, string>(({ keys }) => keys, project, places)).subscribe()
+    for (const one of all) source.next(one)
+    ends[0]!()
+    await new Promise(setImmediate)
+    expect(read).toEqual([])
+    finished.next([0])
+    expect(read).toEqual([2])
+    // Also where that comes before the projection ends.
+    finished.next([1])
+    ends[1]!()
+    source.next({ offset: 3, keys: ['d'], bytes: 10 })
+    await new Promise(setImmediate)
+    expect(ends).toHaveLength(4)
+  })
+
   test('when the source ends, what is held ends too, whatever was before it', async () => {
     await fc.assert(
       fc.asyncProperty(events, picks, fc.nat(80), async (all, order, stopAt) => {

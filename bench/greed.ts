@@ -94,11 +94,10 @@ const measure = async (place: Place, greedy: Iterable<RecordIn>) => {
     warn: (message) => console.error(message),
   })
   const over = new AbortController()
-  const { end } = await log.bounds(names.tokens, 0)
   const arrivals = follow(log, {
     topic: names.tokens,
     partitions: 1,
-    from: end === 0 ? 'beginning' : 'end',
+    from: 'beginning',
     signal: over.signal,
   })
   const times: number[] = []

@@ -99,9 +99,7 @@ export const createPlaces = (
   }
   async function* readFrom(run: readonly Place<string | null>[]): AsyncGenerator<StoredRecord> {
     if (run.length === 0) return
-    const until = run.at(-1)!.offset + 1
-    const from = Math.max(run[0]!.offset, (await log.bounds(topic, partition)).begin)
-    if (from >= until) return
+    const [from, until] = [run[0]!.offset, run.at(-1)!.offset + 1]
     const maxBytes = Math.min(MAX_BYTES, RECORD_BYTES * (until - from))
     for await (const { records } of log.read(topic, partition, from, { ...reading, until, maxBytes })) yield* records
   }
@@ -111,8 +109,8 @@ export const createPlaces = (
     let bytes = 0
     let last = run.at(-1)!.offset
     const wanted = new Set(run.map(({ offset }) => offset))
-    try {
-      for await (const record of recordsOf(run)) {
+    const find = async (some: readonly Place<string | null>[]): Promise<void> => {
+      for await (const record of recordsOf(some)) {
         if (!wanted.has(record.offset)) {
           kept.put(record)
           continue
@@ -121,17 +119,27 @@ export const createPlaces = (
         if (found.size > 0 && bytes > room) {
           last = record.offset - 1
           kept.put(record)
-          break
+          return
         }
         found.set(record.offset, validateRecord(record, validation))
       }
-    } catch (error) {
-      // Trimmed between the two calls: the next look at the bounds tells.
-      if (codeOf(error) !== 'POSITION') throw error
+    }
+    for (let left = run; ; ) {
+      try {
+        await find(left)
+        break
+      } catch (error) {
+        if (codeOf(error) !== 'POSITION') throw error
+        // The first of them were trimmed; those behind the trim are still there.
+        const { begin } = await log.bounds(topic, partition)
+        left = left.filter(({ offset }) => offset >= begin && !found.has(offset))
+      }
     }
     if (stopping.aborted) return []
+    const read = run.filter(({ offset }) => offset <= last)
+    if (found.size === read.length) return [...found.values()]
     const { begin } = await log.bounds(topic, partition)
-    return run.filter(({ offset }) => offset <= last).map((place) => found.get(place.offset) ?? gone(place, begin))
+    return read.map((place) => found.get(place.offset) ?? gone(place, begin))
   }
 
   return {

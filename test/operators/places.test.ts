@@ -17,6 +17,13 @@ const text = (session: string, value: string) => event(session, { type: 'text', 
 const finishes = async ({ generated }: Bench, session: string) =>
   (await generated(session)).filter(({ finish }) => finish !== null).map(({ requestId, finish }) => [requestId, finish])
 
+/** Offsets of the records that were gone when their turns came. */
+const lostIn = async (bench: Bench): Promise<readonly number[]> =>
+  (await bench.records('deadletters'))
+    .map(({ headers }) => Buffer.from(headers.find(([name]) => name === 'continuo-reason')![1]).toString())
+    .filter((reason) => reason.includes('is gone'))
+    .map((reason) => Number(/offset (\d+)/.exec(reason)![1]))
+
 onBothLogs((fresh) => {
   const on = (claim: (bench: Bench) => Promise<void>) => use(claim, 1, fresh())
 
@@ -82,12 +89,23 @@ onBothLogs((fresh) => {
       await running.idle()
       await running.worker.stop()
       expect(await finishes(bench, 's')).toEqual([['long', 'cancelled']])
-      const reasons = (await bench.records('deadletters')).map(({ headers }) =>
-        Buffer.from(headers.find(([name]) => name === 'continuo-reason')![1]).toString(),
-      )
-      const lost = reasons.filter((reason) => reason.includes('is gone'))
-      expect(lost.map((reason) => /offset (\d+)/.exec(reason)![1])).toEqual([`${end! - 2}`, `${end! - 1}`])
+      expect(await lostIn(bench)).toEqual([end! - 2, end! - 1])
       expect((await bench.heads()).get('s')!.cursor).toMatchObject({ offset: end! + 2, complete: true })
+    }))
+
+  test('of records that are read together, those behind a trim are still read', () =>
+    on(async (bench) => {
+      const texts = ['a', 'b', 'c', 'd', 'e'].map((each) => text('s', each))
+      const offsets = await bench.feed(text('s', 'Once '), endless('s', 'long'), ...texts)
+      // Four are held, and two are read when two are left: c and d.
+      const running = await bench.start({ sessionShare: 4 })
+      await eventually(async () => expect((await bench.generated('s')).length).toBeGreaterThan(0))
+      await bench.log.trim(bench.names.chunks, 0, offsets[5]!)
+      await bench.feed(cancel('s', 'long'))
+      await running.idle()
+      await running.worker.stop()
+      expect(await lostIn(bench)).toEqual([offsets[4]])
+      expect((await bench.heads()).get('s')!.totals.tokens).toBe('Once abde'.length)
     }))
 })
 

@@ -33,13 +33,13 @@ export interface MostWaiting<K> {
 export interface Places<T, K> {
   /** What a session holds at most, but one event in any case. */
   readonly share: Amount
-  /** What all of them hold at most, until it is finished; twice as much with the first events of sessions that hold nothing. */
+  /** What all sessions hold together at most, each event until it is finished. The first event of a session that holds none is held up to twice this. */
   readonly total: Amount
   /** Where the event is in the log, and what it takes in memory. */
   placeOf(item: T): { readonly offset: number; readonly bytes: number }
   /** The events at these places, ascending, and in their order: the first, and more of them up to so many bytes. */
   read(places: readonly Place<K>[], bytes: number): Promise<readonly T[]>
-  /** The offsets of events that are finished: what comes of them is written. Without it an event is, when its projection ends. */
+  /** The offsets of finished events, whose outputs are committed. Without this an event is finished when its projection ends. */
   readonly finished?: Observable<readonly number[]>
   /** Called where the number of events that wait in the log is another one; `most` finds the session with the most of them. */
   onWaiting?(count: number, most: () => MostWaiting<K> | null): void

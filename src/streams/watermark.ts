@@ -27,7 +27,7 @@ export interface Watermark {
   readonly load: { readonly records: number; readonly ranges: number }
 }
 
-/** Records [from, to), none of them finished. `after`: finished ones lie between this run and the next. */
+/** Records at the offsets [from, to), none of them finished. `after`: finished records lie between this run and the next run. */
 interface Run {
   from: number
   to: number
@@ -37,6 +37,16 @@ interface Run {
 /** Runs that were finished and still stand before the others: they leave by the thousand, since each removal moves all behind it. */
 const SPENT = 1024
 
+/** The first index in [low, high) for which `isBefore` does not hold; it holds for those below, and for none above. */
+const search = (low: number, high: number, isBefore: (at: number) => boolean): number => {
+  while (low < high) {
+    const middle = (low + high) >>> 1
+    if (isBefore(middle)) low = middle + 1
+    else high = middle
+  }
+  return low
+}
+
 export const createWatermark = (start: Position): Watermark => {
   const runs: Run[] = []
   let front = 0
@@ -45,29 +55,13 @@ export const createWatermark = (start: Position): Watermark => {
   let ranges = 0
 
   /** The first range of the former owner that ends behind the offset. */
-  const formerAt = (offset: number): number => {
-    let [low, high] = [0, start.done.length]
-    while (low < high) {
-      const middle = (low + high) >>> 1
-      if (start.done[middle]![1] <= offset) low = middle + 1
-      else high = middle
-    }
-    return low
-  }
+  const formerAt = (offset: number): number => search(0, start.done.length, (at) => start.done[at]![1] <= offset)
   const wasDone = (offset: number): boolean => {
     if (offset < start.offset) return true
     const range = start.done[formerAt(offset)]
     return range !== undefined && offset >= range[0]
   }
-  const indexOf = (offset: number): number => {
-    let [low, high] = [front, runs.length]
-    while (low < high) {
-      const middle = (low + high) >>> 1
-      if (runs[middle]!.to <= offset) low = middle + 1
-      else high = middle
-    }
-    return low
-  }
+  const indexOf = (offset: number): number => search(front, runs.length, (at) => runs[at]!.to <= offset)
   /** Finished records lie behind this run; behind what is no run all is finished anyway. */
   const finishedAfter = (at: number): void => {
     const run = at >= front ? runs[at] : undefined

@@ -6,7 +6,8 @@
  *                                            ├─ queued ──▶ taken, to be written
  *   copying, of a session at rest ─────────▶ ┘
  *
- * What is copied with a step waits for the step, because a head must never name a snapshot that is ahead of it.
+ * What is copied with a step waits for the step, because a head must never name a snapshot that is ahead of it. Where no head stands in the log
+ * yet that could, the step waits for the snapshot: `begin` queues it, and others commit meanwhile.
  */
 import type { Head } from '../state/head.ts'
 import { createBacklog } from './backlog.ts'
@@ -27,14 +28,20 @@ export interface Captures {
   /** Resolves when there is room for the bytes of another required capture; undefined when there is now. */
   room(): Promise<void> | undefined
 
-  /** Bytes of the capture whose snapshot the head must name when it commits, and which is not queued yet; 0: there is none. */
+  /** Bytes of the capture whose snapshot the head must name when it commits, and which is not written yet; 0: there is none. */
   required(head: Head): number
+  /** The head is the first of its session: its required capture is queued now, and the head commits once it is written. */
+  begin(head: Head): void
+  /** The capture's snapshot is whole in the log. */
+  written(capture: Capture): void
   /** The head commits next: the capture of its step is queued, if there is one. */
   due(head: Head): void
   /** The oldest in the queue. Throws what `fail` was told. */
   readonly first: Capture | undefined
   /** Takes it out of the queue. */
   take(capture: Capture): void
+  /** Whether one of this session is queued. */
+  has(session: string): boolean
   /** All that are queued. */
   queued(): Iterable<Capture>
   /** Nobody wants those of this session any more. */
@@ -50,9 +57,16 @@ export interface Captures {
   readonly hasFailed: boolean
 }
 
+interface OfStep {
+  readonly capture: Capture
+  readonly required: boolean
+  /** waiting: for its step; begun: queued or being written before its step; written: its step may commit. */
+  state: 'waiting' | 'begun' | 'written'
+}
+
 /** `maxRequired`: bytes of required captures from which on `room` waits. `wake`: called when a capture at rest was copied, or failed. */
 export const createCaptures = (maxRequired: number, wake: () => void): Captures => {
-  const ofSteps = new Map<Head, { readonly capture: Capture; readonly required: boolean }>()
+  const ofSteps = new Map<Head, OfStep>()
   const queue = new Map<string, Capture>()
   const copies = new Set<Promise<void>>()
   const required = createBacklog(maxRequired)
@@ -80,7 +94,7 @@ export const createCaptures = (maxRequired: number, wake: () => void): Captures 
           ofSteps.delete(older)
           dropCapture(superseded)
         }
-      ofSteps.set(head, { capture, required: isRequired })
+      ofSteps.set(head, { capture, required: isRequired, state: 'waiting' })
       if (isRequired) required.add(copiedBytes(capture))
     },
     atRest(copying) {
@@ -97,13 +111,22 @@ export const createCaptures = (maxRequired: number, wake: () => void): Captures 
     room: required.room,
     required(head) {
       const found = ofSteps.get(head)
-      return found?.required === true ? copiedBytes(found.capture) : 0
+      return found?.required === true && found.state !== 'written' ? copiedBytes(found.capture) : 0
+    },
+    begin(head) {
+      const found = ofSteps.get(head)
+      if (found === undefined || found.state !== 'waiting') return
+      found.state = 'begun'
+      enqueue(found.capture)
+    },
+    written(capture) {
+      for (const found of ofSteps.values()) if (found.capture === capture) found.state = 'written'
     },
     due(head) {
       const found = ofSteps.get(head)
       if (found === undefined) return
       ofSteps.delete(head)
-      enqueue(found.capture)
+      if (found.state === 'waiting') enqueue(found.capture)
       if (found.required) committing += copiedBytes(found.capture)
     },
     get first() {
@@ -112,16 +135,21 @@ export const createCaptures = (maxRequired: number, wake: () => void): Captures 
       return next
     },
     take: ({ head }) => void queue.delete(head.session),
+    has: (session) => queue.has(session),
     queued: () => queue.values(),
     drop(session) {
-      for (const [head, { capture, required: isRequired }] of ofSteps) {
-        // What a head that is still to be committed needs goes with it.
-        if (head.session !== session || isRequired) continue
-        ofSteps.delete(head)
-        dropCapture(capture)
-      }
       const queued = queue.get(session)
-      if (queued === undefined) return
+      let isNeeded = false
+      for (const [head, { capture, required: isRequired }] of ofSteps) {
+        if (head.session !== session) continue
+        // What a head that is still to be committed needs goes with it.
+        if (isRequired) isNeeded ||= capture === queued
+        else {
+          ofSteps.delete(head)
+          dropCapture(capture)
+        }
+      }
+      if (queued === undefined || isNeeded) return
       queue.delete(session)
       dropCapture(queued)
     },

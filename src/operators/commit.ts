@@ -26,10 +26,31 @@ export interface CommitDeps
 /** Steps of one transaction at most, and the backlog at which a commit does not wait for its time. */
 const BUDGET_STEPS = 2048
 const BUDGET_BYTES = 4 * 1024 * 1024
-/** Bytes of snapshots that one transaction waits for: those of many forks go over several, so that others need not wait for all. */
+/** Bytes of snapshots that one transaction waits for, where their sessions have heads in the log already. */
 const BUDGET_REQUIRED = 1024 * 1024
 /** Where somebody waits for tokens, a commit begins once the last one is over for so many times its own duration. */
 const REST = 1
+
+/** Steps; the bytes of their records; and those of them with tokens that somebody waits for. */
+interface Count {
+  steps: number
+  bytes: number
+  awaited: number
+}
+
+const add = (count: Count, steps: readonly EmittedStep[], sign: 1 | -1): void => {
+  for (const { records, awaited } of steps) {
+    count.steps += sign
+    for (const record of records) count.bytes += sign * recordBytes(record)
+    if (awaited === true) count.awaited += sign
+  }
+}
+
+const countOf = (steps: readonly EmittedStep[]): Count => {
+  const count = { steps: 0, bytes: 0, awaited: 0 }
+  add(count, steps, 1)
+  return count
+}
 
 /** The sessions whose order a step stands in: its own, and that which its first step forked it from. */
 const ordersOf = ({ session, head, record }: EmittedStep): readonly string[] => {
@@ -42,10 +63,10 @@ export const commit =
   (source) =>
     new Observable<Commit>((subscriber) => {
       const pending: EmittedStep[] = []
-      let pendingBytes = 0
-      /** Of the pending steps, those with tokens that somebody waits for. */
-      let waited = 0
-      /** Steps stayed behind in the last round. */
+      const all = countOf([])
+      /** Of these, the steps that the last round left because the snapshots of their sessions are not written yet. */
+      let stuck = countOf([])
+      /** The last round left others. */
       let hasLeft = false
       let ended = false
       let cancelled = false
@@ -56,16 +77,22 @@ export const commit =
       }
       const { table } = deps
       const commitOne = createCommitter(deps)
-      const snapshots = createSnapshotWriter({ ...deps, wake, isGarbageDue: () => compaction.isGarbageDue })
+      const onWritten = (): void => {
+        stuck = countOf([])
+      }
+      const isGarbageDue = (): boolean => compaction.isGarbageDue
+      const snapshots = createSnapshotWriter({ ...deps, wake, onWritten, isGarbageDue })
       const compaction = createCompaction({ ...deps, wake, snapshots })
 
       /** Waits for the next round: at once over budget or at the end, else when the interval has passed. */
       const due = async (lastStart: number, lastTook: number): Promise<void> => {
         while (!cancelled && !ended) {
-          const work = pending.length > 0 || table.hasTouched
-          const pause = waited > 0 ? Math.min(deps.interval, (1 + REST) * lastTook) : deps.interval
+          const steps = all.steps - stuck.steps
+          const work = steps > 0 || table.hasTouched
+          const pause = all.awaited > stuck.awaited ? Math.min(deps.interval, (1 + REST) * lastTook) : deps.interval
           const left = lastStart + pause - performance.now()
-          if (work && (left <= 0 || hasLeft || pending.length >= BUDGET_STEPS || pendingBytes >= BUDGET_BYTES)) return
+          const isOver = steps >= BUDGET_STEPS || all.bytes - stuck.bytes >= BUDGET_BYTES
+          if (work && (left <= 0 || hasLeft || isOver)) return
           if (snapshots.hasWork) {
             await snapshots.step()
             continue
@@ -84,46 +111,60 @@ export const commit =
         }
       }
 
-      /** The next steps in their order; past those whose snapshots would take too long, steps of other sessions. */
+      /** The next steps in their order; past those whose snapshots are not written yet, or would take too long, steps of other sessions. */
       const take = (): EmittedStep[] => {
         let bytes = 0
         let required = 0
         /** Sessions of which a step stays: what is later in their order stays too. */
         const staying = new Set<string>()
+        const going = new Set<string | null>()
         const taken: EmittedStep[] = []
         const left: EmittedStep[] = []
+        hasLeft = false
         let at = 0
         for (; at < pending.length && taken.length < BUDGET_STEPS && bytes < BUDGET_BYTES; at += 1) {
           const step = pending[at]!
+          const { session, head } = step
           const sessions = ordersOf(step)
-          const needs = step.head === null ? 0 : table.captures.required(step.head)
-          if (sessions.some((each) => staying.has(each)) || (needs > 0 && required >= BUDGET_REQUIRED)) {
+          const needs = head === null ? 0 : table.captures.required(head)
+          let stays = sessions.some((each) => staying.has(each))
+          if (needs > 0 && !stays && !table.heads.has(session!) && !going.has(session)) {
+            table.captures.begin(head!)
+            stays = true
+          } else if (needs > 0 && !stays && required >= BUDGET_REQUIRED) {
+            hasLeft = true
+            stays = true
+          }
+          if (stays) {
             for (const each of sessions) staying.add(each)
             left.push(step)
             continue
           }
+          going.add(session)
           required += needs
           for (const record of step.records) bytes += recordBytes(record)
           taken.push(step)
         }
         pending.splice(0, at, ...left)
-        pendingBytes -= bytes
-        waited -= taken.filter(({ awaited }) => awaited === true).length
-        hasLeft = left.length > 0
+        add(all, taken, -1)
+        stuck = countOf(left)
         return taken
       }
 
-      const round = async (): Promise<void> => {
+      /** Whether it did something. */
+      const round = async (): Promise<boolean> => {
         const steps = take()
+        if (steps.length === 0 && !table.hasTouched) return false
         // No snapshot of a deleted session may be on its way: a session that begins under its id would take it for its own.
-        if (steps.some(({ deleted }) => deleted === true)) await snapshots.finish()
+        for (const { deleted, session } of steps) if (deleted === true) await snapshots.finishOf(session!)
         for (const { head } of steps) {
           if (head === null || table.captures.required(head) === 0) continue
           table.captures.due(head)
-          await snapshots.finish()
+          await snapshots.finishOf(head.session)
         }
         const done = await commitOne(steps)
         subscriber.next(done)
+        return true
       }
 
       const loop = async (): Promise<void> => {
@@ -133,8 +174,13 @@ export const commit =
           await due(lastStart, lastTook)
           if (cancelled) return
           if (ended && pending.length === 0) break
-          lastStart = performance.now()
-          await round()
+          const start = performance.now()
+          if (!(await round())) {
+            // All that is left waits for snapshots.
+            await (ended ? snapshots.finish() : snapshots.step())
+            continue
+          }
+          lastStart = start
           lastTook = performance.now() - lastStart
           await compaction.trim()
           await compaction.compact()
@@ -163,16 +209,10 @@ export const commit =
       const upstream = source.subscribe({
         next: (step) => {
           pending.push(step)
-          for (const record of step.records) pendingBytes += recordBytes(record)
+          add(all, [step], 1)
           table.arrived()
-          if (step.awaited === true) waited += 1
-          if (
-            pending.length === 1 ||
-            (waited === 1 && step.awaited === true) ||
-            pending.length >= BUDGET_STEPS ||
-            pendingBytes >= BUDGET_BYTES
-          )
-            wake()
+          const isFirst = all.steps === stuck.steps + 1 || (step.awaited === true && all.awaited === stuck.awaited + 1)
+          if (isFirst || all.steps - stuck.steps >= BUDGET_STEPS || all.bytes - stuck.bytes >= BUDGET_BYTES) wake()
         },
         error: (error) => {
           cancelled = true

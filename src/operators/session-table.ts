@@ -172,7 +172,8 @@ export const createSessionTable = (options: TableOptions): SessionTable => {
     },
     written(session, ref) {
       refs.set(session, ref)
-      touched.add(session)
+      // The first head of a session names it when its own step commits.
+      if (heads.has(session)) touched.add(session)
     },
     forget(session) {
       refs.set(session, undefined)

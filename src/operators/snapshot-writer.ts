@@ -31,6 +31,8 @@ export interface SnapshotWriterDeps {
   readonly partBytes: number
   /** Called for each state that becomes a snapshot. */
   readonly onSnapshot?: (capture: Capture, seen: MemoryReport) => void
+  /** Called when a snapshot is whole in the log. */
+  readonly onWritten?: () => void
   /** Called when work that went on beside the commits has come to where `step` can go on. */
   readonly wake: () => void
   /** Dead blobs wait for a moment without captures. */
@@ -46,6 +48,8 @@ export interface SnapshotWriter {
   readonly isIdle: boolean
   /** All captures to their end, also those that are being copied. */
   finish(): Promise<void>
+  /** Those of this session, and what is being copied, to their end. */
+  finishOf(session: string): Promise<void>
   /** The snapshot whose parts are being written, to its end. */
   finishParts(): Promise<void>
   /** Another file takes the place of a session's snapshot. */
@@ -128,8 +132,12 @@ export const createSnapshotWriter = (deps: SnapshotWriterDeps): SnapshotWriter =
     if (ref === null) return
     written(writing.session, ref)
     writing = null
-    if (current !== null) dropCapture(current)
+    if (current !== null) {
+      captures.written(current)
+      dropCapture(current)
+    }
     current = null
+    deps.onWritten?.()
     // The next ones at once, so that one commit names all that were written since the last.
     table.makeRoom()
   }
@@ -140,6 +148,11 @@ export const createSnapshotWriter = (deps: SnapshotWriterDeps): SnapshotWriter =
     stored !== null ||
     (storing === null && captures.first !== undefined && !makesWay())
 
+  const goOn = async (): Promise<void> => {
+    await Promise.all([storing, captures.copied()])
+    await step(false)
+  }
+
   return {
     step: () => step(true),
     get hasWork() {
@@ -149,10 +162,11 @@ export const createSnapshotWriter = (deps: SnapshotWriterDeps): SnapshotWriter =
       return storing === null && stored === null && writing === null
     },
     async finish() {
-      while (hasWork() || storing !== null || captures.first !== undefined || captures.isCopying) {
-        await Promise.all([storing, captures.copied()])
-        await step(false)
-      }
+      while (hasWork() || storing !== null || captures.first !== undefined || captures.isCopying) await goOn()
+    },
+    async finishOf(session) {
+      await captures.copied()
+      while (captures.hasFailed || current?.head.session === session || captures.has(session)) await goOn()
     },
     async finishParts() {
       while (writing !== null) await step(true)

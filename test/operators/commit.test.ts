@@ -210,6 +210,47 @@ describe('commit', () => {
     expect(new Set((await readAll(log, names.snapshots)).map(({ key }) => text(key))).size).toBe(50)
   })
 
+  test('a fork waits for its snapshot, and what is in its order with it; others commit meanwhile', async () => {
+    const source = new Subject<EmittedStep>()
+    const mine = await deps(0)
+    const done = lastValueFrom(source.pipe(commit(mine), toArray()))
+    const born = (session: string, offset: number, from: string): EmittedStep => {
+      const bare = bareHead(
+        { session, model: model.fingerprint, layout: model.layoutFingerprint, status: 'open' },
+        names.chunks,
+        offset,
+      )
+      const head: Head = { ...bare, born: offset, from: { session: from, pulse: 0, chain: bare.chain } }
+      mine.table.stepped(head)
+      mine.table.captures.ofStep(head, { head, state: new Uint8Array(500_000), recent: '', gates: [] }, true)
+      return { ...step(offset), session, head }
+    }
+    const of = (session: string, offset: number): EmittedStep => {
+      const head = headOf(session)
+      return { ...step(offset), session, head: { ...head, cursor: { ...head.cursor, offset } } }
+    }
+    // Their states are more than one commit would have waited for.
+    for (const at of [0, 1, 2, 3]) source.next(born(`fork-${at}`, at, 'parent'))
+    source.next(of('parent', 4))
+    source.next(born('fork-of-fork', 5, 'fork-3'))
+    source.next({ ...step(6), session: 'fork-0', deleted: true })
+    source.next(of('other', 7))
+    source.complete()
+    const commits = await done
+    const order = commits.map(({ steps }) => steps.map(({ record }) => record.offset))
+    expect(order[0]).toEqual([7])
+    expect(order.flat().toSorted()).toEqual([0, 1, 2, 3, 4, 5, 6, 7])
+    const at = (offset: number): number => order.flat().indexOf(offset)
+    for (const fork of [0, 1, 2, 3]) expect(at(fork)).toBeLessThan(at(4))
+    expect(at(0)).toBeLessThan(at(6))
+    expect(at(3)).toBeLessThan(at(5))
+    const { heads, cursor } = await readPartitionState(log, names, 0, 1 << 20)
+    expect(cursor).toMatchObject({ offset: 8, done: [] })
+    const kept = [...heads.values()].filter(({ from }) => from !== undefined)
+    expect(kept.map(({ session }) => session).toSorted()).toEqual(['fork-1', 'fork-2', 'fork-3', 'fork-of-fork'])
+    for (const { snapshot } of kept) expect(snapshot).toMatchObject({ pulse: 0 })
+  })
+
   test('an error while room is made ends it, also while it waits for its time', async () => {
     const source = new Subject<EmittedStep>()
     const mine = await deps(3_600_000)

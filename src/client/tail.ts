@@ -5,18 +5,18 @@
  *        ▲                                      │
  *        └──────── MOST_WAITING exceeded ───────┘
  *
- * A reader that catches up reads the log itself, a batch at a time. One that is live gets what one shared reader of the partition brings, so
- * a thousand readers at the end of a topic cost the log one. What waits for a live reader is bounded: one that takes its records too slowly
- * goes back to reading the log, from the record behind the last that it took. Nothing is skipped or given twice on the way.
+ * A reader that catches up goes through pages of the log, which all readers share (pages.ts). One that is live gets what one shared reader of the
+ * partition brings, so a thousand readers of a session cost the log one, wherever they begin. What waits for a live reader is bounded: one that takes
+ * its records too slowly goes back to the pages, from the record behind the last that it took. Nothing is skipped or given twice on the way.
  */
 import { setTimeout as delay } from 'node:timers/promises'
+import { orAborted } from '../aborted.ts'
 import { codeOf } from '../errors.ts'
 import type { EventLog, StoredRecord } from '../streams/log.ts'
+import { createPages, nameOf, sizeOf } from './pages.ts'
 
 /** Bytes of keys and values that wait for one live reader at most. */
-export const MOST_WAITING = 1 << 18
-/** Bytes that a reader which catches up asks the log for at a time. */
-const CATCH_UP_BYTES = 1 << 16
+export const MOST_WAITING = 1 << 16
 /** Between two tries to reach a log that does not answer. */
 const RETRY = 250 // ms
 
@@ -26,6 +26,13 @@ export interface Tail {
    * was trimmed.
    */
   records(partition: number, session: string, from: number, signal: AbortSignal): AsyncGenerator<StoredRecord>
+  /** The same, several at a time; readers that catch up are given the same arrays. */
+  batches(
+    partition: number,
+    session: string,
+    from: number,
+    signal: AbortSignal,
+  ): AsyncGenerator<readonly StoredRecord[]>
   close(): Promise<void>
 }
 
@@ -45,11 +52,9 @@ interface Shared {
   readonly done: Promise<void>
 }
 
-const sizeOf = ({ key, value }: StoredRecord): number => (key?.length ?? 0) + (value?.length ?? 0)
-const nameOf = (key: Uint8Array): string => Buffer.from(key.buffer, key.byteOffset, key.length).toString('latin1')
-
 export const openTail = (log: EventLog, topic: string): Tail => {
   const over = new AbortController()
+  const pages = createPages(log, topic, over.signal)
   const partitions = new Map<number, Promise<Shared>>()
 
   const give = ({ live }: Shared, record: StoredRecord): void => {
@@ -118,28 +123,25 @@ export const openTail = (log: EventLog, topic: string): Tail => {
     return beginning
   }
 
-  async function* records(
+  async function* batches(
     partition: number,
     session: string,
     from: number,
     signal: AbortSignal,
-  ): AsyncGenerator<StoredRecord> {
-    const wanted = Buffer.from(session)
-    const name = wanted.toString('latin1')
+  ): AsyncGenerator<readonly StoredRecord[]> {
+    const name = Buffer.from(session).toString('latin1')
     const shared = await sharedOf(partition)
     const ends = AbortSignal.any([signal, over.signal])
     let next = from
     while (!ends.aborted) {
       while (next < shared.position && !ends.aborted) {
-        const options = { until: shared.position, undecodable: true, maxBytes: CATCH_UP_BYTES, signal: ends }
-        for await (const batch of log.read(topic, partition, next, options)) {
-          for (const record of batch.records) {
-            if (record.key !== null && wanted.equals(record.key)) yield record
-            if (ends.aborted) return
-          }
-          next = batch.next
-        }
+        const page = await orAborted(pages.at(partition, next, shared.position), ends)
+        if (page === undefined) return
+        const found = page.of(name)
+        next = page.next
+        if (found.length > 0) yield found
       }
+      if (ends.aborted) return
       // From here to the reader's entry in `live` nothing is awaited: no record can come between.
       const reader: Reader = { queue: [], bytes: 0, lost: false, failure: undefined, wake: () => undefined }
       const readers = shared.live.get(name) ?? new Set()
@@ -148,12 +150,13 @@ export const openTail = (log: EventLog, topic: string): Tail => {
       ends.addEventListener('abort', woken)
       try {
         while (!ends.aborted) {
-          for (let record = reader.queue.shift(); record !== undefined; record = reader.queue.shift()) {
-            reader.bytes -= sizeOf(record)
-            if (record.offset < next) continue
-            next = record.offset + 1
-            yield record
-            if (ends.aborted) return
+          const begin = next
+          const found = reader.queue.splice(0).filter(({ offset }) => offset >= begin)
+          reader.bytes = 0
+          if (found.length > 0) {
+            next = found.at(-1)!.offset + 1
+            yield found
+            continue
           }
           if (reader.failure !== undefined) throw reader.failure
           if (reader.lost) break
@@ -170,8 +173,22 @@ export const openTail = (log: EventLog, topic: string): Tail => {
     }
   }
 
+  async function* records(
+    partition: number,
+    session: string,
+    from: number,
+    signal: AbortSignal,
+  ): AsyncGenerator<StoredRecord> {
+    for await (const batch of batches(partition, session, from, signal))
+      for (const record of batch) {
+        if (signal.aborted || over.signal.aborted) return
+        yield record
+      }
+  }
+
   return {
     records,
+    batches,
     async close() {
       over.abort()
       const all = await Promise.allSettled(partitions.values())

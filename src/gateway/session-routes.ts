@@ -12,7 +12,7 @@ import type { StoredRecord } from '../streams/log.ts'
 import { generatedIn, send } from './ask.ts'
 import { Refusal } from './refusal.ts'
 import { checkSession, failureBody, goneSignal, type OpenCounter, type Service } from './service.ts'
-import { type ServerEvent, sendEvents } from './sse.ts'
+import { bytesOf, type ServerEvent, sendEvents } from './sse.ts'
 
 /** Events of one request. */
 const MOST_EVENTS = 1000
@@ -77,6 +77,42 @@ const FOLLOWED = {
   deadletters: (record: StoredRecord): unknown => recordAsJson('deadletters', record),
 } as const
 type Followed = keyof typeof FOLLOWED
+
+/** Records as the events of a stream; those behind one that cannot be shown are left out. */
+interface Shown {
+  readonly bytes: Uint8Array
+  /** Generated tokens in them. */
+  readonly tokens: number
+  readonly failure: { readonly error: unknown } | null
+}
+
+/** Readers that catch up are given the same records, and the same bytes. */
+const known = new WeakMap<readonly StoredRecord[], Shown>()
+
+const show = (kind: Followed, records: readonly StoredRecord[]): Shown => {
+  const events: ServerEvent[] = []
+  let tokens = 0
+  let failure: Shown['failure'] = null
+  for (const record of records) {
+    try {
+      const data = FOLLOWED[kind](record)
+      events.push({ id: positionText(record.partition, record.offset), data })
+      if (kind === 'tokens') tokens += (data as Generated).ids.length
+    } catch (error) {
+      failure = { error }
+      break
+    }
+  }
+  return { bytes: bytesOf(events), tokens, failure }
+}
+
+const shown = (kind: Followed, records: readonly StoredRecord[]): Shown => {
+  const before = known.get(records)
+  if (before !== undefined) return before
+  const made = show(kind, records)
+  known.set(records, made)
+  return made
+}
 
 export const sessionRoutes = (app: FastifyInstance, service: Service, counter: OpenCounter): void => {
   const { topics, sessions, limits, metrics, closing } = service
@@ -166,14 +202,15 @@ export const sessionRoutes = (app: FastifyInstance, service: Service, counter: O
       partition: number,
       start: number,
       ends: AbortSignal,
-    ): AsyncGenerator<ServerEvent> {
+    ): AsyncGenerator<ServerEvent | Uint8Array> {
       // Sent before any record: a client that is cut off before the first one reconnects with this id, and misses nothing.
       const data = { partition, offset: start - 1 }
       yield { event: 'position', id: positionText(partition, start - 1), retry: RETRY, data }
-      for await (const record of tails[kind].records(partition, id, start, ends)) {
-        const data = FOLLOWED[kind](record)
-        yield { id: positionText(partition, record.offset), data }
-        if (kind === 'tokens') metrics.sent(reply, (data as Generated).ids.length)
+      for await (const batch of tails[kind].batches(partition, id, start, ends)) {
+        const { bytes, tokens, failure } = shown(kind, batch)
+        if (bytes.length > 0) yield bytes
+        if (kind === 'tokens') metrics.sent(reply, tokens)
+        if (failure !== null) throw failure.error
       }
     }
 

@@ -143,6 +143,56 @@ test('readers at the end of the topic share one reader of the log', async () => 
   ending.abort()
 })
 
+test('readers that catch up from several places share what is read of the log', async () => {
+  let reads = 0
+  const { log, tail } = await opened((log) => ({
+    ...log,
+    read(...given) {
+      if (!given[3]?.follow) reads += 1
+      return log.read(...given)
+    },
+  }))
+  const count = 3000
+  const records = Array.from({ length: count }, (_, at) => ({
+    key: Buffer.from(at % 3 === 0 ? 'b' : 'a'),
+    value: Buffer.from(`${at}`.padEnd(100, ' ')),
+  }))
+  await log.append(TOPIC, records, 0)
+  const ending = new AbortController()
+  const expected = (key: string, from: number): number[] =>
+    Array.from({ length: count }, (_, at) => at).filter((at) => at >= from && (at % 3 === 0 ? 'b' : 'a') === key)
+  await Promise.all(
+    Array.from({ length: 60 }, async (_, reader) => {
+      const [key, from] = [reader % 2 === 0 ? 'a' : 'b', (reader % 3) * 7]
+      const all = expected(key, from)
+      expect(await next(tail.records(0, key, from, ending.signal), all.length)).toEqual(all)
+    }),
+  )
+  // Of 64 KiB each, and those up to the first common place for each of three beginnings.
+  expect(reads).toBeLessThan(15)
+  const [first, second] = await Promise.all(
+    [0, 0].map(async (from) => (await tail.batches(0, 'a', from, ending.signal).next()).value),
+  )
+  expect(first).toBe(second)
+  ending.abort()
+})
+
+test('a reader leaves while the log does not answer', async () => {
+  const { tail, write } = await opened((log) => ({
+    ...log,
+    async *read(topic, partition, from, options) {
+      if (options?.follow) yield* log.read(topic, partition, from, options)
+      else await new Promise(() => undefined)
+    },
+  }))
+  await write('a')
+  const ending = new AbortController()
+  const reading = tail.records(0, 'a', 0, ending.signal).next()
+  await new Promise((resolve) => setImmediate(resolve))
+  ending.abort()
+  expect(await reading).toMatchObject({ done: true })
+})
+
 test('a position that was trimmed is an error of the reader that asks for it', async () => {
   const { log, tail, write } = await opened()
   for (let at = 0; at < 4; at += 1) await write('a')

@@ -1,4 +1,5 @@
 import { setTimeout as delay } from 'node:timers/promises'
+import { orAborted } from '../../aborted.ts'
 import { ContinuoError } from '../../errors.ts'
 import type { Batch, Bounds, ReadOptions, StoredRecord } from '../log.ts'
 import { Undecodable } from './codecs.ts'
@@ -122,17 +123,6 @@ export const openReader = (network: Network): Reader => {
     }
   }
 
-  /** The fetch goes on when the signal fires; but its result is not awaited any more. */
-  const orAborted = async <T>(work: Promise<T>, signal: AbortSignal | undefined): Promise<T | undefined> => {
-    if (signal === undefined) return work
-    const settled = new AbortController()
-    work.catch(() => {})
-    const aborted = new Promise<undefined>((resolve) => {
-      signal.addEventListener('abort', () => resolve(undefined), { once: true, signal: settled.signal })
-    })
-    return Promise.race([work, aborted]).finally(() => settled.abort())
-  }
-
   const read = async function* (
     topic: string,
     partition: number,
@@ -162,6 +152,7 @@ export const openReader = (network: Network): Reader => {
       // A reader that follows outlives a broker that starts again, as an append does.
       const patience = follow ? FOLLOW_PATIENCE : READ_PATIENCE
       const maxWait = first ? 0 : follow ? FOLLOW_WAIT : CATCH_UP_WAIT
+      // The fetch goes on when the signal fires.
       const fetched = await orAborted(
         fetchAt(topic, partition, position, maxBytes, maxWait, signal, topicId, patience),
         signal,

@@ -6,7 +6,8 @@
  *   generates   one session is sent --events requests of a million tokens each
  *   file        one session is sent --megabytes of text, in records of 4 kB
  *   forks       a session is forked --events times, and each fork is asked for a million tokens
- *   sessions    --events sessions are asked for a million tokens each
+ *   sessions    --events sessions are asked for a million tokens each, and all of them count for one share, as those of one API key do
+ *   equals      the same, each of them for itself: the session that asks is one of so many with the same claim
  *
  * An ask sends a text of 16 bytes with a request for two tokens, and ends when the last of these is read from the topic. The ratio is to the same on a
  * log where nobody else sends anything. Memory is the most that the process has while it is asked, above what it had before the greedy events.
@@ -14,8 +15,9 @@
 import { parseArgs } from 'node:util'
 import { follow } from '../src/client/follow.ts'
 import { openPackage } from '../src/models/open.ts'
+import { SHARE_HEADER } from '../src/operators/shares.ts'
 import { startWorker } from '../src/operators/worker.ts'
-import type { RecordIn } from '../src/streams/log.ts'
+import type { Headers, RecordIn } from '../src/streams/log.ts'
 import type { ChunkInput } from '../topics/chunks.ts'
 import { topicNames } from '../topics/index.ts'
 import type { Generated } from '../topics/tokens.ts'
@@ -60,6 +62,10 @@ const KINDS: Readonly<Record<string, () => Iterable<RecordIn>>> = {
     }
   },
   *sessions() {
+    const headers: Headers = [[SHARE_HEADER, Buffer.from('greedy')]]
+    for (const one of KINDS.equals!()) yield { ...one, headers }
+  },
+  *equals() {
     for (let at = 0; at < events; at += 1) {
       yield record(`session-${at}`, { type: 'text', text: 'Once ' })
       yield endless(`session-${at}`, at)

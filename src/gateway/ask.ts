@@ -7,12 +7,15 @@ import { batched, chunkRecord } from '../client/chunks.ts'
 import { headersOf, textIn } from '../client/records.ts'
 import type { Tail } from '../client/tail.ts'
 import { ContinuoError } from '../errors.ts'
-import type { EventLog, RecordIn, StoredRecord } from '../streams/log.ts'
+import { SHARE_HEADER } from '../operators/shares.ts'
+import type { EventLog, Headers, RecordIn, StoredRecord } from '../streams/log.ts'
 import { Refusal } from './refusal.ts'
+import type { Unfinished } from './unfinished.ts'
 
 export interface Topics {
   readonly log: EventLog
   readonly names: TopicNames
+  readonly unfinished: Unfinished
   readonly tokens: Tail
   readonly deadLetters: Tail
 }
@@ -38,30 +41,56 @@ export const placeOf = async ({ log, names }: Topics, session: string): Promise<
   return { partition, tokensFrom: tokens.end, deadLettersFrom: letters.end }
 }
 
-/** Appends the events and returns their offsets. Rejects with what the log rejects with; some may be in the log then. */
-const append = async ({ log, names }: Topics, session: string, events: readonly ChunkInput[]): Promise<number[]> => {
+/**
+ * Appends the events, which count for this key, and returns their offsets. Rejects with what the log rejects with; some may be in the log then. Throws
+ * a Refusal (429) where the session or the key has too many that are not finished.
+ */
+const append = async (
+  { log, names, unfinished }: Topics,
+  session: string,
+  key: string | null,
+  events: readonly ChunkInput[],
+): Promise<number[]> => {
+  const admitted = unfinished.admit(session, key, events)
+  const headers: Headers = key === null ? [] : [[SHARE_HEADER, Buffer.from(key)]]
   async function* records(): AsyncGenerator<RecordIn> {
-    for (const event of events) yield chunkRecord(session, event)
+    for (const event of events) yield { ...chunkRecord(session, event), headers }
   }
-  const offsets: number[] = []
-  for await (const batch of batched(records()))
-    for (const { offset } of await log.append(names.chunks, batch)) offsets.push(offset)
-  return offsets
+  try {
+    const offsets: number[] = []
+    let partition = 0
+    for await (const batch of batched(records()))
+      for (const placed of await log.append(names.chunks, batch)) {
+        partition = placed.partition
+        offsets.push(placed.offset)
+      }
+    admitted.sent(partition, offsets)
+    return offsets
+  } catch (error) {
+    admitted.failed()
+    throw error
+  }
 }
 
-/** Appends the events, which may depend on the place. Rejects as `append` does. */
+/** Appends the events, which may depend on the place. `key`: that of the client, by its name. Rejects as `append` does. */
 export const send = async (
   topics: Topics,
   session: string,
+  key: string | null,
   events: (place: Place) => readonly ChunkInput[],
 ): Promise<Sent> => {
   const place = await placeOf(topics, session)
-  return { ...place, offsets: await append(topics, session, events(place)) }
+  return { ...place, offsets: await append(topics, session, key, events(place)) }
 }
 
 /** Asks for the end of a request. Whether it was in time is told by its last run, or by a dead letter. Rejects as `append` does. */
-export const sendCancel = async (topics: Topics, session: string, requestId: string): Promise<void> => {
-  await append(topics, session, [{ type: 'cancel', requestId }])
+export const sendCancel = async (
+  topics: Topics,
+  session: string,
+  key: string | null,
+  requestId: string,
+): Promise<void> => {
+  await append(topics, session, key, [{ type: 'cancel', requestId }])
 }
 
 /** The event in a record of the tokens topic. Throws REFUSED for what is none. */

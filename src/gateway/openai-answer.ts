@@ -122,6 +122,7 @@ const standingOf = async (
 /** A request that is in the log. */
 interface Asked {
   readonly session: string
+  readonly key: string | null
   readonly requestId: string
   readonly sent: Sent
   readonly wanted: Wanted
@@ -133,8 +134,8 @@ interface Asked {
 
 /** Ends a request that nobody reads any more. Where its session goes on, this waits for the end: the next request asks what the last answer was. */
 const abandon = async ({ topics, sessions, limits, ended }: Service, asked: Asked): Promise<void> => {
-  const { session, requestId, sent, wanted, lasts } = asked
-  await sendCancel(topics, session, requestId)
+  const { session, key, requestId, sent, wanted, lasts } = asked
+  await sendCancel(topics, session, key, requestId)
   if (!lasts) return
   const until = AbortSignal.any([AbortSignal.timeout(limits.answer), ended])
   for await (const { finish, toPulse } of answersTo(topics, session, sent, wanted, until))
@@ -202,7 +203,7 @@ export const answer = async (
     const before: readonly ChunkInput[] = [...(closed ? [{ type: 'open' } as const] : []), ...prompt.events]
     if (ends.aborted) throw cut()
     let shape: Shape | undefined
-    const sent = await send(topics, session, (place) => {
+    const sent = await send(topics, session, request.keyName, (place) => {
       shape = job.shape({ ...place, session, promptTokens: prompt.tokens })
       return [
         ...before,
@@ -222,7 +223,7 @@ export const answer = async (
     })
     const { id: requestId, opening, piece: shaped, closing, whole } = shape!
     const wanted = wantedOf(sent, sent.offsets[before.length]!)
-    const told: Asked = { session, requestId, sent, wanted, lasts, over: false }
+    const told: Asked = { session, key: request.keyName, requestId, sent, wanted, lasts, over: false }
     asked = told
     if (lasts) turns.begun.add(session)
     reply.headers({ [SESSION_HEADER]: encodeURIComponent(session), 'x-seed': String(seed) })

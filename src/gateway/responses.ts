@@ -302,7 +302,7 @@ export const responseRoutes = (app: FastifyInstance, answering: Answering): void
     if (before.status !== 'in_progress') return before
     counter.enter(reply, 'whole')
     const ends = AbortSignal.any([goneSignal(reply), service.ended, AbortSignal.timeout(limits.answer)])
-    await sendCancel(topics, at.session, at.id)
+    await sendCancel(topics, at.session, request.keyName, at.id)
     for await (const { finish } of answersTo(topics, at.session, at, wantedOf(at), ends)) if (finish !== null) break
     return soFar(at)
   })

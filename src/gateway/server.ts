@@ -26,6 +26,7 @@ import { type Limits, openCounter, type Served, type Service } from './service.t
 import { sessionRoutes } from './session-routes.ts'
 import { followSessions } from './sessions-view.ts'
 import { openTurns } from './turns.ts'
+import { createUnfinished } from './unfinished.ts'
 
 export const LIMITS: Limits = {
   body: 2 << 20,
@@ -33,6 +34,8 @@ export const LIMITS: Limits = {
   open: 512,
   answer: 600_000,
   stall: 30_000,
+  sessionBacklog: 1024,
+  keyBacklog: 4096,
   tokens: 65_536,
 }
 /** From the first byte of a request to its last, ms. */
@@ -166,7 +169,8 @@ const manners = (app: FastifyInstance, logger: GatewayLogger): void => {
     if (refusal.status === 500)
       logger.error({ stack: error instanceof Error ? error.stack : undefined }, messageOf(error))
     if (refusal.status === 401) reply.header('www-authenticate', 'Bearer')
-    if (refusal.status === 503) reply.header('retry-after', '1')
+    if (refusal.status === 503 || (refusal.status === 429 && !reply.hasHeader('retry-after')))
+      reply.header('retry-after', '1')
     return reply.code(refusal.status).send(bodyOf(refusal))
   })
   app.setNotFoundHandler((request, reply) =>
@@ -271,13 +275,24 @@ export const serveGateway = async (options: GatewayOptions): Promise<Gateway> =>
   const noteFailure = (error: unknown): void =>
     logger.error({ stack: error instanceof Error ? error.stack : undefined }, messageOf(error))
   const feed = createFeed({ log, names, partitions, boards: options.boards })
-  const sessions = followSessions(log, names, partitions, (message) => logger.warn({}, message), feed.watcher)
+  const unfinished = createUnfinished(
+    { session: limits.sessionBacklog, key: limits.keyBacklog },
+    () => sessions.failures.size > 0,
+  )
+  const sessions = followSessions(log, names, partitions, (message) => logger.warn({}, message), {
+    ...feed.watcher,
+    cursor(cursor, partition, record) {
+      if (cursor.topic === names.chunks) unfinished.committed(partition, cursor)
+      feed.watcher.cursor(cursor, partition, record)
+    },
+  })
   const counter = openCounter(limits.open)
   const metrics = createGatewayMetrics(counter)
   const service: Service = {
     topics: {
       log: placing(log, names.chunks, () => sessions.partitioner),
       names,
+      unfinished,
       tokens: openTail(log, names.tokens),
       deadLetters: openTail(log, names.deadletters),
       observations: openTail(log, names.observations),

@@ -32,6 +32,9 @@ export interface Limits {
   readonly answer: number
   /** How long a reader of a stream may take nothing, ms. */
   readonly stall: number
+  /** Events that are not finished, of a session and of a key, at which more are refused; 0: never. */
+  readonly sessionBacklog: number
+  readonly keyBacklog: number
   /** Tokens of one answer. */
   readonly tokens: number
 }

@@ -145,7 +145,7 @@ export const sessionRoutes = (app: FastifyInstance, service: Service, counter: O
   app.post('/v1/sessions/:id/chunks', { schema: { params } }, async (request, reply) => {
     const id = checkSession((request.params as z.output<typeof params>).id, 'id')
     const events = eventsIn(request.body, service)
-    const sent = await send(topics, id, () => events)
+    const sent = await send(topics, id, request.keyName, () => events)
     const asked = events.flatMap((event) => (event.type === 'generate' ? [event.requestId] : []))
     const after = positionText(sent.partition, sent.tokensFrom - 1)
     return reply.code(202).send({

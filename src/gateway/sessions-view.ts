@@ -4,6 +4,7 @@ import type { TopicNames } from '../../topics/index.ts'
 import type { Partitioner } from '../../topics/input.ts'
 import { faultOfFeeding } from '../client/declared.ts'
 import { ContinuoError, codeOf, messageOf } from '../errors.ts'
+import { search } from '../search.ts'
 import { faultOfHead, type Head, type PartitionCursor, unseal } from '../state/head.ts'
 import type { EventLog, StoredRecord } from '../streams/log.ts'
 
@@ -187,17 +188,6 @@ export const followSessions = (
     isCaughtUp = true
   })
 
-  /** The first place whose id comes behind `after`. */
-  const placeAfter = (ids: readonly string[], after: string): number => {
-    let [low, high] = [0, ids.length]
-    while (low < high) {
-      const middle = (low + high) >>> 1
-      if (ids[middle]! <= after) low = middle + 1
-      else high = middle
-    }
-    return low
-  }
-
   return {
     get size() {
       return views.size
@@ -222,7 +212,8 @@ export const followSessions = (
     page(after, limit, status) {
       sorted ??= [...views.keys()].sort()
       const found: SessionView[] = []
-      let at = after === undefined ? 0 : placeAfter(sorted, after)
+      const ids = sorted
+      let at = after === undefined ? 0 : search(0, ids.length, (place) => ids[place]! <= after)
       for (; at < sorted.length && found.length < limit; at += 1) {
         const view = views.get(sorted[at]!)!
         if (status === undefined || view.status === status) found.push(view)

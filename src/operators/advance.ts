@@ -25,6 +25,7 @@ import { alternativesIn, drawing, followsItself } from './drawing.ts'
 import { perspectivesIn } from './perspectives.ts'
 import { rememberedIn } from './remembered.ts'
 import { reasonOf, SessionLost, setAside } from './set-aside.ts'
+import { shareOf } from './shares.ts'
 import { cursorAt, endOfRequest, observe, spanFrom } from './spans.ts'
 import { causeOf, type Generate, type Output, type Step, type Tokenized } from './types.ts'
 
@@ -36,7 +37,8 @@ export interface Inference {
   readonly historyFrom?: number
   readonly model: Fingerprints & Pick<ModelInfo, 'vocabSize'> & Partial<Pick<ModelInfo, 'endTokens' | 'perspectives'>>
   readonly tokenizer: Tokenizer | null
-  submit(item: WorkItem): Promise<WorkResult>
+  /** `share`: whom the work counts for (shares.ts); default: the session. */
+  submit(item: WorkItem, share?: string): Promise<WorkResult>
   /**
    * Whether the request in the record at `offset` ends after `index` tokens because of a `cancel`. Asked before each run. What is computed
    * again must be told what was decided then (`cancelled` records); absent: nothing is cancelled.
@@ -335,9 +337,11 @@ export async function* advance(
   session: SessionState,
   work: Tokenized,
   fresh: boolean,
-  engine: Inference,
+  given: Inference,
 ): AsyncGenerator<Step> {
   const { record, event, ids } = work
+  const share = shareOf(record)
+  const engine: Inference = share === undefined ? given : { ...given, submit: (item) => given.submit(item, share) }
   let outputs: Output[] = []
   const readsText = engine.tokenizer !== null
   const resuming = !fresh && resumes(session.head, work)

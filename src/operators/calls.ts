@@ -50,10 +50,10 @@ export const createCalls = (engine: Inference): Calls => {
     }
   }
 
-  const submitted = async (item: WorkItem): Promise<WorkResult> => {
+  const submitted = async (item: WorkItem, share?: string): Promise<WorkResult> => {
     checkOpen()
     try {
-      return await withContext(item.context, () => engine.submit(item))
+      return await withContext(item.context, () => engine.submit(item, share))
     } finally {
       checkOpen()
     }
@@ -62,7 +62,7 @@ export const createCalls = (engine: Inference): Calls => {
   const alone: Calls['alone'] = (context, call) => tracked(withContext(context, call))
 
   return {
-    engine: { ...engine, submit: (item) => tracked(submitted(item)), alone },
+    engine: { ...engine, submit: (item, share) => tracked(submitted(item, share)), alone },
     alone,
     tracked,
     get isClosed() {

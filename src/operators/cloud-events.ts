@@ -7,6 +7,7 @@ import { sha256 } from '../hash.ts'
 import type { Headers, StoredRecord } from '../streams/log.ts'
 import { textOf } from '../text.ts'
 import { headerOf } from './input.ts'
+import { SHARE_HEADER } from './shares.ts'
 
 const PREFIX = 'ce_'
 const TYPE = 'content-type'
@@ -85,13 +86,15 @@ export const cloudDataOf = (record: StoredRecord, format: 'json' | 'text'): Clou
 }
 
 /**
- * Headers of an input record that its outputs may carry. Those that name a CloudEvent or the form of its data are left out: of a CloudEvent, and
+ * Headers of an input record that its outputs may carry: all but the one that says whom it counts for (shares.ts). Those that name a CloudEvent or the form of its data are left out: of a CloudEvent, and
  * where outputs are CloudEvents and have such headers of their own.
  */
-export const passedOn = (record: Pick<StoredRecord, 'headers'>, cloudEvents: boolean): Headers =>
-  cloudEvents || isCloudEvent(record)
-    ? record.headers.filter(([name]) => !name.startsWith(PREFIX) && name.toLowerCase() !== TYPE)
-    : record.headers
+export const passedOn = (record: Pick<StoredRecord, 'headers'>, cloudEvents: boolean): Headers => {
+  const isCloud = cloudEvents || isCloudEvent(record)
+  const stays = ([name]: Headers[number]): boolean =>
+    name !== SHARE_HEADER && !(isCloud && (name.startsWith(PREFIX) || name.toLowerCase() === TYPE))
+  return record.headers.filter(stays)
+}
 
 const utf8 = new TextEncoder()
 

@@ -11,6 +11,7 @@ import type { KeptBlock } from '../memory.ts'
 import { type BlockCacheOptions, type BlockCacheStats, openBlockCache } from '../state/block-cache.ts'
 import { createFair } from './fair.ts'
 import { createRungs, type RungsOptions, type RungsStats, type Slot } from './rungs.ts'
+import { createShares } from './shares.ts'
 
 export interface ContextStoreOptions extends RungsOptions {
   /** Of a model whose memory lies outside: where archived blocks are. */
@@ -53,8 +54,11 @@ export interface ContextStore {
    * shares blocks again, when it comes back, with those of its kin that are in memory.
    */
   forkContext(context: Context, name?: string, release?: Release): Promise<Context>
-  /** As `submit` of the model, for a context that was created here. Rejects with `SpillLost` when its spill file is missing or was changed. */
-  submit(item: WorkItem): Promise<WorkResult>
+  /**
+   * As `submit` of the model, for a context that was created here. Rejects with `SpillLost` when its spill file is missing or was changed. `share`: whom
+   * the work counts for (shares.ts); default: the session with its forks.
+   */
+  submit(item: WorkItem, share?: string): Promise<WorkResult>
   /** As `logits` of the model, of a context that was created here. */
   logits(context: Context): Promise<Float32Array>
   readonly stats: ContextStoreStats
@@ -74,6 +78,7 @@ export const createContextStore = (
   const retrievals: Record<string, number> = {}
   const slots = new WeakMap<Context, Slot>()
   const fair = createFair()
+  const shares = createShares()
 
   const adapt = async (item: WorkItem): Promise<WorkResult> => {
     const began = performance.now()
@@ -194,7 +199,7 @@ export const createContextStore = (
         return child.context
       })
     },
-    async submit(item) {
+    async submit(item, share) {
       const slot = knownSlot(item.context)
       const asked = item.tokens.length + (item.generate?.count ?? 0)
       const call = () =>
@@ -210,7 +215,7 @@ export const createContextStore = (
             throw error
           }
         })
-      return fair.run(slot.kin, asked, call)
+      return fair.run(share === undefined ? slot.kin : shares.groupOf(share), asked, call)
     },
     logits: (context) => rungs.present(knownSlot(context), (real) => model.logits(real)),
     stats: Object.assign(rungs.stats, { blocks: cache?.stats ?? null, retrievals }),

@@ -1,21 +1,32 @@
 /**
  * fair: which calls go to the engine. All calls in the engine share its steps, so one that asks for little would wait for a step with the rows of
- * hundreds of others. Calls go in the order of what their groups have had: start-time fair queueing (Goyal, Vin and Cheng 1996). A group is a session,
- * together with its forks. The clock is in tokens; it stands where the last call began. A group that was away comes in at the clock, and not with what
- * it did not use meanwhile; while such groups come, the others go a few at a time. No bit depends on it.
+ * hundreds of others. Calls go in the order of what their groups will have had when they end: fair queueing with start and finish tags, and the clock of
+ * start-time fair queueing (Goyal, Vin and Cheng 1996). A group is a session with its forks, or all sessions of a share (shares.ts). The clock is in
+ * tokens; it stands where the last call began. A group that was away comes in at the clock, and not with what it did not use meanwhile.
+ *
+ * While several groups have work, each has a few calls in the engine at a time: one that calls for hundreds of sessions takes as many rows of a step
+ * as one with a few. No bit depends on any of this.
  */
+import { search } from '../search.ts'
 
-/** So many tokens behind the clock, a group was away. */
-const AWAY = 256
-/** How long that counts, ms. */
-const MOMENT = 1000
-/** Calls in the engine at a time, while groups come that were away, and else. The engine's steps have 128 rows. */
+/** Calls of a group in the engine at a time while another group calls. */
 const FEW = 16
+/** For how long a group counts that has called, ms. */
+const MOMENT = 1000
+/** Calls in the engine at a time. The engine's steps have 128 rows. */
 const MANY = 192
 
+interface Group {
+  /** The clock at the end of its last call. */
+  end: number
+  /** Its calls in the engine. */
+  running: number
+}
+
 interface Waiting {
+  readonly group: Group
   readonly start: number
-  readonly wasAway: boolean
+  readonly finish: number
   readonly go: () => void
 }
 
@@ -25,47 +36,64 @@ export interface Fair {
 }
 
 export const createFair = (now: () => number = () => performance.now()): Fair => {
-  /** The clock at the end of each group's last call. */
-  const ends = new WeakMap<WeakKey, number>()
-  /** By their start; those with the same in order of arrival. */
+  const groups = new WeakMap<WeakKey, Group>()
+  /** By their finish; those with the same in order of arrival. */
   const waiting: Waiting[] = []
   let clock = 0
   let running = 0
-  let seen = Number.NEGATIVE_INFINITY
+  /** The group that called last, and when any other did. */
+  let last: { readonly group: Group | null; readonly at: number } = { group: null, at: Number.NEGATIVE_INFINITY }
+  let others = Number.NEGATIVE_INFINITY
 
-  const isRoom = (wasAway: boolean): boolean => running < (wasAway || now() - seen >= MOMENT ? MANY : FEW)
-  const begin = (start: number): void => {
+  const groupOf = (key: WeakKey): Group => {
+    const group = groups.get(key) ?? { end: 0, running: 0 }
+    groups.set(key, group)
+    return group
+  }
+  const isAlone = (group: Group, at: number): boolean => at - (last.group === group ? others : last.at) >= MOMENT
+  const isRoom = (group: Group, at: number): boolean => running < MANY && (group.running < FEW || isAlone(group, at))
+  const begin = (group: Group, start: number): void => {
     running += 1
+    group.running += 1
     clock = Math.max(clock, start)
   }
-  const placeOf = (start: number): number => {
-    let [low, high] = [0, waiting.length]
-    while (low < high) {
-      const middle = (low + high) >>> 1
-      if (waiting[middle]!.start <= start) low = middle + 1
-      else high = middle
+  const admit = (): void => {
+    const at = now()
+    for (let place = 0; place < waiting.length && running < MANY; ) {
+      const { group, start, go } = waiting[place]!
+      if (!isRoom(group, at)) {
+        place += 1
+        continue
+      }
+      waiting.splice(place, 1)
+      begin(group, start)
+      go()
     }
-    return low
   }
 
   return {
-    async run(group, tokens, call) {
-      const end = ends.get(group) ?? 0
-      const start = Math.max(clock, end)
-      const wasAway = clock - end >= AWAY
-      ends.set(group, start + tokens)
-      if (wasAway) seen = now()
-      if (isRoom(wasAway) && (wasAway || waiting.length === 0)) begin(start)
-      else await new Promise<void>((go) => waiting.splice(placeOf(start), 0, { start, wasAway, go }))
+    async run(key, tokens, call) {
+      const group = groupOf(key)
+      const at = now()
+      if (last.group !== group) others = last.at
+      last = { group, at }
+      const start = Math.max(clock, group.end)
+      const finish = start + tokens
+      group.end = finish
+      // A moment may have passed for those that wait.
+      admit()
+      if (isRoom(group, at)) begin(group, start)
+      else
+        await new Promise<void>((go) => {
+          const place = search(0, waiting.length, (each) => waiting[each]!.finish <= finish)
+          waiting.splice(place, 0, { group, start, finish, go })
+        })
       try {
         return await call()
       } finally {
         running -= 1
-        for (let next = waiting[0]; next !== undefined && isRoom(next.wasAway); next = waiting[0]) {
-          waiting.shift()
-          begin(next.start)
-          next.go()
-        }
+        group.running -= 1
+        admit()
       }
     },
   }

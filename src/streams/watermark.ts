@@ -5,6 +5,8 @@
  *
  * What is kept are the runs of records that are not finished: a backlog of a million records of one session is one run.
  */
+import { search } from '../search.ts'
+
 export interface Position {
   /** Every record below is finished. */
   readonly offset: number
@@ -37,14 +39,11 @@ interface Run {
 /** Runs that were finished and still stand before the others: they leave by the thousand, since each removal moves all behind it. */
 const SPENT = 1024
 
-/** The first index in [low, high) for which `isBefore` does not hold; it holds for those below, and for none above. */
-const search = (low: number, high: number, isBefore: (at: number) => boolean): number => {
-  while (low < high) {
-    const middle = (low + high) >>> 1
-    if (isBefore(middle)) low = middle + 1
-    else high = middle
-  }
-  return low
+/** Whether the record is finished at this position. */
+export const isFinished = ({ offset, done }: Position, at: number): boolean => {
+  if (at < offset) return true
+  const range = done[search(0, done.length, (each) => done[each]![1] <= at)]
+  return range !== undefined && at >= range[0]
 }
 
 export const createWatermark = (start: Position): Watermark => {
@@ -56,11 +55,7 @@ export const createWatermark = (start: Position): Watermark => {
 
   /** The first range of the former owner that ends behind the offset. */
   const formerAt = (offset: number): number => search(0, start.done.length, (at) => start.done[at]![1] <= offset)
-  const wasDone = (offset: number): boolean => {
-    if (offset < start.offset) return true
-    const range = start.done[formerAt(offset)]
-    return range !== undefined && offset >= range[0]
-  }
+  const wasDone = (offset: number): boolean => isFinished(start, offset)
   const indexOf = (offset: number): number => search(front, runs.length, (at) => runs[at]!.to <= offset)
   /** Finished records lie behind this run; behind what is no run all is finished anyway. */
   const finishedAfter = (at: number): void => {

@@ -40,12 +40,11 @@ describe('fair', () => {
     expect(running().at(-1)).toBe(names[192])
   })
 
-  test('one that was away goes at once, and while it comes the forks of another go a few at a time', async () => {
+  test('a group alone fills the engine; while another calls, it has a few calls at a time, and the other goes at once', async () => {
     const { call, end, running, pass } = stage()
     const forks = numbered('fork', 40)
     for (const name of forks) await call(name, 16, 'root')
     expect(running()).toHaveLength(40)
-    // The clock stands at the start of the last of them.
     await call('other', 4)
     expect(running()).toContain('other')
     await end('other')
@@ -60,14 +59,32 @@ describe('fair', () => {
     expect(running()).toEqual(again.slice(1))
   })
 
-  test('who has had less goes first', async () => {
+  test('many groups that call fill the engine, however often others come', async () => {
     const { call, end, running } = stage()
-    const many = numbered('call', 200)
-    for (const name of many) await call(name, 100, 'root')
+    const names = numbered('session', 64)
+    for (const name of names) await call(name, 16)
+    expect(running()).toEqual(names)
+    for (const name of names) {
+      await end(name)
+      await call(`${name}-again`, 16, name)
+    }
+    expect(running()).toHaveLength(64)
+  })
+
+  test('who has had less goes first, and of those alike who asks for less', async () => {
+    const { call, end, running } = stage()
+    const many = numbered('call', 192)
+    for (const name of many) await call(name, 100)
+    for (const name of numbered('next', 8)) await call(name, 100)
     await call('small', 10)
     expect(running()).not.toContain('small')
     await end(many[0]!)
     expect(running().at(-1)).toBe('small')
+    // Back at once, it has had less than those that wait still.
+    await end('small')
+    await call('back', 10, 'small')
+    await end(many[1]!)
+    expect(running()).toContain('back')
   })
 
   test('a call that fails makes room as one that ends', async () => {

@@ -47,6 +47,15 @@ const gatewayFlags = {
   ),
   'body-limit': whole('BYTES', 'of one request', LIMITS.body, { min: 1024, max: 256 << 20 }),
   'max-open': whole('N', 'answers and streams under way at one time', LIMITS.open, { min: 1, max: 65_536 }),
+  'session-backlog': whole(
+    'N',
+    'events of a session that no worker has finished yet, at which more are refused; 0: any number',
+    LIMITS.sessionBacklog,
+    { min: 0 },
+  ),
+  'key-backlog': whole('N', 'the same, of all sessions to which one key has sent; 0: any number', LIMITS.keyBacklog, {
+    min: 0,
+  }),
   'max-tokens': whole('N', 'tokens of one answer at most', LIMITS.tokens, { min: 1, max: 1_000_000 }),
   'answer-timeout': whole('S', 'seconds that an answer may take', LIMITS.answer / SECOND, { min: 1, max: 86_400 }),
   'stall-timeout': whole(
@@ -86,6 +95,8 @@ const limitsOf = (flags: Flags): Limits => ({
   open: flags['max-open'],
   answer: flags['answer-timeout'] * SECOND,
   stall: flags['stall-timeout'] * SECOND,
+  sessionBacklog: flags['session-backlog'],
+  keyBacklog: flags['key-backlog'],
   tokens: flags['max-tokens'],
 })
 

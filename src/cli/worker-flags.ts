@@ -1,6 +1,7 @@
 /** The flags of commands that run a worker or stand before its log, and the settings that they are. */
 import { PART_BYTES } from '../../topics/snapshots.ts'
 import { STEP_TARGET } from '../engine/options.ts'
+import { ROOM_TURN } from '../operators/live-sessions.ts'
 import { SESSION_SHARE } from '../operators/places.ts'
 import { SNAPSHOT_RECORDS, type WorkerSettings, workerDefaults } from '../operators/settings.ts'
 import { SOURCE_LIMITS } from '../streams/source.ts'
@@ -68,6 +69,12 @@ export const workerFlags = {
   'max-contexts': whole('N', 'sessions of a partition whose state is in memory at once', workerDefaults.maxContexts, {
     min: 1,
   }),
+  'context-turn': whole(
+    'MS',
+    'that an event keeps its context while other sessions wait for one; at most 100 where they are of another share',
+    ROOM_TURN,
+    { min: 0 },
+  ),
   'max-resident-bytes': optionalWhole('BYTES', 'memory of all contexts at most; idle ones beyond it go to files', {
     min: 1,
   }),
@@ -114,6 +121,7 @@ export const settingsOf = (
   snapshotEvery: flags['snapshot-every'],
   snapshotRecords: flags['snapshot-records'],
   maxContexts: flags['max-contexts'],
+  roomTurn: flags['context-turn'],
   sessionShare: flags['session-share'],
   limits: { ...SOURCE_LIMITS, places: flags.places, readAhead: flags['read-ahead'] },
   partBytes: flags['part-bytes'],

@@ -6,6 +6,7 @@ import type { PartitionBlobs } from './blobs.ts'
 import { forkedHead } from './fork.ts'
 import type { LiveSession } from './resting.ts'
 import type { Restored } from './restore.ts'
+import { shareOf } from './shares.ts'
 import type { Step, Tokenized } from './types.ts'
 
 /** A session for one event. */
@@ -24,6 +25,8 @@ export type Brought = Restored & { readonly aside?: Step }
 export type Take = (
   id: string,
   make: (known: Head | undefined) => Promise<Brought>,
+  /** Whose room it gets; default: nobody's in particular. */
+  share?: string,
 ) => Promise<Omit<Acquired, 'fresh'> | null>
 
 export type Fork = (work: Tokenized & { readonly parent: Head }) => Promise<Acquired | null>
@@ -64,7 +67,7 @@ export const createForks = ({
 }: ForksDeps): Fork => {
   /** The child as it begins; null when the task ends before its parent is in memory. */
   const begun = async (work: Tokenized, { session: id }: Head): Promise<Brought | null> => {
-    const taken = await take(id, () => rebuilt(id))
+    const taken = await take(id, () => rebuilt(id), shareOf(work.record))
     if (taken === null) return null
     const { head, context } = taken.session
     const { origin } = head.conductor
@@ -82,9 +85,9 @@ export const createForks = ({
   }
 
   /** The child takes the place of the session that was closed, where that is in memory still, or the next one that is free. */
-  const placed = async (child: Brought): Promise<Acquired | null> => {
+  const placed = async (child: Brought, share: string | undefined): Promise<Acquired | null> => {
     const { head, context, history, blocks, aside } = child
-    const taken = await take(head.session, async () => child)
+    const taken = await take(head.session, async () => child, share)
     if (taken === null) {
       context.close()
       return null
@@ -108,7 +111,7 @@ export const createForks = ({
       if (stopping.aborted) return null
       const { parent } = work
       const child = await begun(work, parent).catch((error) => lost(error, work, forkedHead(work, parent)))
-      return child === null ? null : placed(child)
+      return child === null ? null : placed(child, shareOf(work.record))
     })
     last = forked.catch(() => undefined)
     return forked

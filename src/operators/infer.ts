@@ -11,6 +11,7 @@ import { spillLostOf } from './forks.ts'
 import type { Homes } from './input.ts'
 import type { LiveSessions } from './live-sessions.ts'
 import type { Requests } from './requests.ts'
+import type { LiveSession } from './resting.ts'
 import type { SessionTable } from './session-table.ts'
 import { type Bounded, idleCancel, tokenizeEvent } from './tokenize.ts'
 import { causeOf, isCancel, type Rejected, type Step, type Tokenized, type Valid } from './types.ts'
@@ -20,7 +21,10 @@ export interface InferDeps {
   readonly requests: Requests
   /** Reads the event at an offset again, which is one of this session. */
   readonly again: (offset: number, session: string) => Promise<Valid | Rejected>
-  readonly sessions: Pick<LiveSessions, 'engine' | 'acquire' | 'fork' | 'capture' | 'rest' | 'forget'>
+  readonly sessions: Pick<
+    LiveSessions,
+    'engine' | 'acquire' | 'fork' | 'capture' | 'rest' | 'forget' | 'isAskedToGo' | 'away'
+  >
   readonly model: Bounded
   /** Where sessions of the input belong. */
   readonly homes: Homes
@@ -81,6 +85,14 @@ async function* remove({ table, sessions }: InferDeps, { session, record, event 
 
 /** The steps of one event that has its turn in its session. */
 async function* run(deps: InferDeps, event: Valid): AsyncGenerator<Step> {
+  for (;;) {
+    const session = yield* stretch(deps, event)
+    if (session === null || !(await deps.sessions.away(session))) return
+  }
+}
+
+/** The steps of the event to its end, or up to where others want its context: then the session, from whose head the next stretch goes on. */
+async function* stretch(deps: InferDeps, event: Valid): AsyncGenerator<Step, LiveSession | null> {
   const { table, sessions, model, snapshotEvery, stopping, warn } = deps
   const { engine } = sessions
   const work = tokenizeEvent(event, table.newest(event.session), engine.tokenizer, model, {
@@ -89,15 +101,15 @@ async function* run(deps: InferDeps, event: Valid): AsyncGenerator<Step> {
   })
   if (work.kind === 'rejected') {
     yield rejectedStep(work)
-    return
+    return null
   }
   if (work.event.type === 'delete') {
     yield* remove(deps, work)
-    return
+    return null
   }
   const { parent } = work
   const acquired = await (parent === undefined ? sessions.acquire(work) : sessions.fork({ ...work, parent }))
-  if (acquired === null) return
+  if (acquired === null) return null
   const { session, fresh, aside } = acquired
   // A new context on an old clock: save it at once, so that no replay has to begin before it.
   if (session.head.status !== 'open' || parent !== undefined) session.captured = Number.NEGATIVE_INFINITY
@@ -112,7 +124,7 @@ async function* run(deps: InferDeps, event: Valid): AsyncGenerator<Step> {
       warn(aside.head!.stopped!.reason)
       table.stepped(aside.head!)
       yield aside
-      return
+      return null
     }
     for await (const step of advance(session, work, fresh, engine)) {
       const head = step.head!
@@ -128,8 +140,10 @@ async function* run(deps: InferDeps, event: Valid): AsyncGenerator<Step> {
       }
       yield obeying(step, deps.requests)
       await table.room()
-      if (stopping.aborted) return
+      if (stopping.aborted) return null
+      if (!step.done && sessions.isAskedToGo(session)) return session
     }
+    return null
   } catch (error) {
     // The task is over: the context that a failed call has left must not be captured.
     failed = true

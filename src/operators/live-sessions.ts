@@ -12,6 +12,7 @@ import { type Inference, initialSession } from './advance.ts'
 import type { PartitionBlobs } from './blobs.ts'
 import { createCalls } from './calls.ts'
 import { captureIfThere, captureOf } from './capture.ts'
+import { MAX_CAPTURES } from './captures.ts'
 import type { Contexts } from './context-store.ts'
 import { type Acquired, type Brought, createForks, type Fork, type Take } from './forks.ts'
 import { createQueue, type Queue } from './queue.ts'
@@ -20,6 +21,7 @@ import { blankSession, Disagreement, type Restored } from './restore.ts'
 import { createRooms } from './rooms.ts'
 import { isSaved, type SessionTable } from './session-table.ts'
 import { reasonOf, SessionLost, setAside } from './set-aside.ts'
+import { shareOf } from './shares.ts'
 import type { Capture, Tokenized } from './types.ts'
 
 export interface LiveSessionsOptions {
@@ -35,6 +37,8 @@ export interface LiveSessionsOptions {
   readonly captureBytes: number
   /** Contexts in memory at most. A session that finds no room waits until another's context was given back. */
   readonly maxContexts: number
+  /** How long an event keeps its context while other sessions wait for one, ms; default `ROOM_TURN`. */
+  readonly roomTurn?: number | undefined
   /** Rebuilds a session; rejects when `stopping` fires. */
   readonly restore: (head: Head) => Promise<Restored>
   /** No session is let in after it fires. */
@@ -56,6 +60,10 @@ export interface LiveSessions {
   /** A copy of the session's state, for the event that has the session. Its head is committed already, or commits with the copy. */
   capture(session: LiveSession): Promise<Capture>
   rest(session: LiveSession): void
+  /** Whether the event that has this session is to end between two steps, as others wait for its context. */
+  isAskedToGo(session: LiveSession): boolean
+  /** At rest, its event is to go on: resolves when its context was given back. False: the task ends before. */
+  away(session: LiveSession): Promise<boolean>
   /** The session is deleted: its context goes as it is, nothing of it is saved. False: the task ends before. */
   forget(id: string): Promise<boolean>
   /** Spill files have no room for this context any more: it goes at once where it is saved, and else as soon as it is. False: it is in use. */
@@ -83,6 +91,9 @@ const MAX_DISAGREEMENTS = 3
 
 /** Each reads the input from its snapshot on, so more at a time would only slow each other down. */
 const MAX_RESTORES = 4
+/** How long an event keeps its context while sessions of its own share wait for one, and while others do, ms. */
+export const ROOM_TURN = 2000
+const ROOM_TURN_OTHERS = 100
 /** Of these, at most so many are for sessions without an event, which need only a snapshot. */
 const MAX_REFRESHES = 2
 
@@ -99,6 +110,12 @@ export const createLiveSessions = (options: LiveSessionsOptions): LiveSessions =
   /** Sessions out of memory that have to be rebuilt in order to be saved. */
   const lapsed = createQueue<string>()
   let refreshing = 0
+  const roomTurn = options.roomTurn ?? ROOM_TURN
+  /** Sessions that an event has and that were not asked to go, by their shares, the longest first. */
+  const working = new Map<string | undefined, Queue<LiveSession>>()
+  /** Those asked to go whose contexts are still there, and who waits for that. */
+  const going = new Set<LiveSession>()
+  const leaving = new Map<LiveSession, (gone: boolean) => void>()
   const rooms = createRooms({
     max: maxContexts,
     maxRestores: MAX_RESTORES,
@@ -110,15 +127,36 @@ export const createLiveSessions = (options: LiveSessionsOptions): LiveSessions =
     },
     onPressure: () => makeRoom(),
   })
-  stopping.addEventListener('abort', rooms.close)
+  stopping.addEventListener('abort', () => {
+    rooms.close()
+    for (const gone of leaving.values()) gone(false)
+    leaving.clear()
+  })
 
   const own = (session: LiveSession): void => void owners.set(session.context, session)
+
+  const startsWork = (session: LiveSession): void => {
+    session.since = performance.now()
+    const queue = working.get(session.share) ?? createQueue<LiveSession>()
+    working.set(session.share, queue)
+    queue.add(session)
+  }
+  const notWorking = (session: LiveSession): void => {
+    going.delete(session)
+    const queue = working.get(session.share)
+    queue?.delete(session)
+    if (queue?.size === 0) working.delete(session.share)
+  }
 
   const giveBack = (session: LiveSession): void => {
     put(session, null)
     live.delete(session.head.session)
     blobs?.end(session.head.session)
     session.context.close()
+    notWorking(session)
+    rooms.left(session.share)
+    leaving.get(session)?.(true)
+    leaving.delete(session)
   }
 
   const settle = (session: LiveSession): void => {
@@ -132,10 +170,12 @@ export const createLiveSessions = (options: LiveSessionsOptions): LiveSessions =
     session.busy = true
     session.parting = false
     put(session, null)
+    startsWork(session)
   }
 
   const rest = (session: LiveSession): void => {
     session.busy = false
+    notWorking(session)
     settle(session)
     if (session.list === overdue || (session.list === savable && rooms.wanted > 0)) makeRoom()
   }
@@ -197,13 +237,15 @@ export const createLiveSessions = (options: LiveSessionsOptions): LiveSessions =
     id: string,
     busy: boolean,
     make: (known: Head | undefined) => Promise<Brought>,
+    share?: string,
   ): ReturnType<Take> => {
     let over = (): void => undefined
     const arrival: Arrival = { due: lapsed.delete(id), over: new Promise<void>((resolve) => (over = resolve)) }
     coming.set(id, arrival)
     const restores = heads.has(id)
     try {
-      if (!(await rooms.enter(restores))) return null
+      if (!(await rooms.enter(restores, share))) return null
+      let lives = false
       try {
         const { head, context, history, blocks, aside, unsaved: stale = false } = await make(heads.get(id))
         if (calls.isClosed) context.close()
@@ -213,10 +255,12 @@ export const createLiveSessions = (options: LiveSessionsOptions): LiveSessions =
         // What took a long rebuild is saved as soon as it rests: the next crash must not make it longer.
         const due = !busy || arrival.due || stale || (known !== undefined && !isSaved(known) && !isShort(known))
         const captured = stale ? Number.NEGATIVE_INFINITY : (known?.snapshot?.pulse ?? -1)
-        const place = { parting: false, copying: null, list: null }
+        const place = { parting: false, copying: null, list: null, share, since: 0 }
         const session: LiveSession = { head, context, history, busy, captured, beside: 0, due, ...place }
         live.set(id, session)
+        lives = true
         own(session)
+        if (busy) startsWork(session)
         blobs?.begin(id, blocks)
         settle(session)
         return { session, ...(aside && { aside }) }
@@ -224,6 +268,7 @@ export const createLiveSessions = (options: LiveSessionsOptions): LiveSessions =
         if (stopping.aborted && !calls.isClosed) return null
         throw error
       } finally {
+        if (!lives) rooms.left(share)
         rooms.settled(restores)
       }
     } finally {
@@ -233,31 +278,35 @@ export const createLiveSessions = (options: LiveSessionsOptions): LiveSessions =
   }
 
   /** The session in memory, where `make` brings it unless it is there. One event has it then. */
-  const take: Take = async (id, make) => {
+  const take: Take = async (id, make, share) => {
     for (;;) {
       const held = coming.get(id)?.over ?? live.get(id)?.copying
       if (held == null) break
       await held
     }
     const known = live.get(id)
-    if (known === undefined) return bring(id, true, make)
+    if (known === undefined) return bring(id, true, make, share)
     occupy(known)
     return { session: known }
   }
 
   const acquire = async (work: Tokenized): Promise<Acquired | null> => {
     let fresh = false
-    const taken = await take(work.session, async (known) => {
-      if (known !== undefined) {
-        try {
-          return await rebuilt(work.session)
-        } catch (error) {
-          return await lost(error, work, known)
+    const taken = await take(
+      work.session,
+      async (known) => {
+        if (known !== undefined) {
+          try {
+            return await rebuilt(work.session)
+          } catch (error) {
+            return await lost(error, work, known)
+          }
         }
-      }
-      fresh = true
-      return initialSession(work, model, model.createContext())
-    })
+        fresh = true
+        return initialSession(work, model, model.createContext())
+      },
+      shareOf(work.record),
+    )
     return taken === null ? null : { ...taken, fresh }
   }
 
@@ -321,6 +370,7 @@ export const createLiveSessions = (options: LiveSessionsOptions): LiveSessions =
    */
   const relieve = (): void => {
     ripen()
+    askToGo()
     const takeFrom = (list: Queue<LiveSession>, count: number): void => {
       for (let left = count; left > 0 && captures.places > 0 && list.first !== undefined; left -= 1)
         captures.atRest(captureAtRest(list.first))
@@ -329,6 +379,21 @@ export const createLiveSessions = (options: LiveSessionsOptions): LiveSessions =
     takeFrom(savable, rooms.wanted - capturing.size)
     while (refreshing < MAX_REFRESHES && overdue.size === 0 && lapsed.first !== undefined && !stopping.aborted)
       void refresh(lapsed.first)
+  }
+
+  /** Events that have had their contexts for long are asked to go on later, while others wait: a few at a time, because each leaves a snapshot. */
+  const askToGo = (): void => {
+    const now = performance.now()
+    for (const { share, count, own } of rooms.crowded()) {
+      const queue = working.get(share)
+      const least = own ? roomTurn : Math.min(roomTurn, ROOM_TURN_OTHERS)
+      for (let left = count; left > 0 && going.size < MAX_CAPTURES; left -= 1) {
+        const session = queue?.first
+        if (session === undefined || now - session.since < least) break
+        notWorking(session)
+        going.add(session)
+      }
+    }
   }
 
   /** The same when a session waits for a context, or a state for its snapshot. An error ends the commit stage. */
@@ -367,23 +432,38 @@ export const createLiveSessions = (options: LiveSessionsOptions): LiveSessions =
     },
   })
 
+  const part = (session: LiveSession): void => {
+    session.parting = true
+    // A capture that is on its way will do.
+    session.due ||= session.list !== free && session.captured !== session.head.conductor.globalStep
+    settle(session)
+    makeRoom()
+  }
+
   return {
     engine,
     acquire,
     fork,
     capture,
     rest,
+    isAskedToGo: (session) => going.has(session),
+    away: (session) =>
+      new Promise((resolve) => {
+        if (stopping.aborted || calls.isClosed) {
+          resolve(false)
+          return
+        }
+        leaving.set(session, resolve)
+        going.add(session)
+        part(session)
+      }),
     forget,
     release(context) {
       const session = owners.get(context)
       if (session === undefined || session.busy || calls.isClosed) return false
       // It was given back already.
       if (live.get(session.head.session) !== session) return true
-      session.parting = true
-      // A capture that is on its way will do.
-      session.due ||= session.list !== free && session.captured !== session.head.conductor.globalStep
-      settle(session)
-      makeRoom()
+      part(session)
       return true
     },
     get live() {
@@ -396,6 +476,8 @@ export const createLiveSessions = (options: LiveSessionsOptions): LiveSessions =
       const contexts = [...live.values()].map(({ context }) => context)
       live.clear()
       rooms.close()
+      for (const gone of leaving.values()) gone(false)
+      leaving.clear()
       await calls.close(contexts)
     },
   }

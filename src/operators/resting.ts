@@ -32,6 +32,10 @@ export interface LiveSession extends SessionState {
   due: boolean
   /** To be given back as soon as it may go. */
   parting: boolean
+  /** Whose room it has (shares.ts). */
+  readonly share: string | undefined
+  /** Since when one event has it, as `performance.now` tells it. */
+  since: number
   /** Settles when the copy of its state is made that was begun while it was at rest. */
   copying: Promise<void> | null
   /** Where it stands at rest. */

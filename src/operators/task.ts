@@ -219,6 +219,7 @@ export const startTask = (partition: number, given: TaskOptions): Task => {
       snapshotRecords: options.snapshotRecords,
       captureBytes: options.captureBytes,
       maxContexts: options.maxContexts,
+      roomTurn: options.roomTurn,
       restore: async (head) => {
         const started = performance.now()
         const session = await restoreSession(restoring, partition, head, stopping.signal)

@@ -24,6 +24,7 @@ const SETTINGS: readonly (readonly [flag: string, value: string])[] = [
   ['--commit-interval', '10'],
   ['--snapshot-every', '300'],
   ['--max-contexts', '3'],
+  ['--context-turn', '20'],
   ['--session-share', '2'],
   ['--compact-floor', '100000'],
   ['--part-bytes', '60000'],

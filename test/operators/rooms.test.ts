@@ -79,8 +79,8 @@ describe('rooms', () => {
         pressed += 1
       },
     })
-    const come = async (name: string, restores = false): Promise<void> => {
-      entered.push(`${name}${(await rooms.enter(restores)) ? '' : ' refused'}`)
+    const come = async (name: string, restores = false, share?: string): Promise<void> => {
+      entered.push(`${name}${(await rooms.enter(restores, share)) ? '' : ' refused'}`)
     }
     return {
       rooms,
@@ -90,8 +90,9 @@ describe('rooms', () => {
         alive += 1
         rooms.settled(restores)
       },
-      leave(count = 1) {
+      leave(count = 1, share?: string) {
         free += count
+        for (let left = count; left > 0; left -= 1) rooms.left(share)
         rooms.admit()
       },
       get pressed() {
@@ -155,6 +156,41 @@ describe('rooms', () => {
     void bench.come('n1')
     void bench.come('n2')
     expect(bench.pressed).toBe(1)
+  })
+
+  test('are given to shares in turn, whoever came first', async () => {
+    const { entered, come, settle, leave } = opened(2, 4)
+    for (const name of ['a1', 'a2', 'a3', 'a4']) void come(name, false, 'a')
+    for (const name of ['b1', 'b2']) void come(name, false, 'b')
+    void come('own')
+    await turn()
+    for (let at = 0; at < 2; at += 1) settle()
+    for (const share of ['a', 'a', 'b', undefined, 'a']) {
+      leave(1, share)
+      await turn()
+      settle()
+    }
+    expect(entered).toEqual(['a1', 'a2', 'b1', 'a3', 'own', 'b2', 'a4'])
+  })
+
+  test('a share does not have all of them, and who waits is told whose sessions are to make room', async () => {
+    const { rooms, entered, come, settle, leave } = opened(32, 4)
+    for (let at = 0; at < 40; at += 1) void come(`a${at}`, false, 'a')
+    await turn()
+    for (let at = 0; at < 30; at += 1) settle()
+    expect(entered).toHaveLength(30)
+    expect(rooms.wanted).toBe(0)
+    expect(rooms.crowded()).toEqual([{ share: 'a', count: 10, own: true }])
+    for (const name of ['b', 'c']) void come(name)
+    await turn()
+    expect(entered.slice(30)).toEqual(['b', 'c'])
+    for (let at = 0; at < 2; at += 1) settle()
+    void come('d')
+    expect(rooms.wanted).toBe(1)
+    expect(rooms.crowded()).toContainEqual({ share: 'a', count: 1, own: false })
+    leave(1, 'a')
+    await turn()
+    expect(entered.slice(32)).toEqual(['d'])
   })
 
   test('that are closed let nobody in, neither those that wait nor those that come', async () => {

@@ -89,7 +89,7 @@ describe('contexts', () => {
       await bench.feed(event('long', { type: 'text', text: 'x' }))
       await bench.feed(event('long', { type: 'generate', requestId: 'r', maxTokens: 1_000_000 }))
       await bench.feed(event('short', { type: 'text', text: 'Me too.' }))
-      const running = await bench.start({ maxContexts: 1 })
+      const running = await bench.start({ maxContexts: 1, roomTurn: Number.POSITIVE_INFINITY })
       await eventually(() => expect(running.commits.length).toBeGreaterThan(3))
       await running.worker.stop()
       expect((await bench.heads()).has('short')).toBe(false)
@@ -97,6 +97,61 @@ describe('contexts', () => {
       const next = await bench.start({ maxContexts: 2 })
       await eventually(async () => expect((await bench.heads()).get('short')?.status).toBe('closed'))
       await next.worker.stop()
+    })
+  })
+})
+
+describe('more sessions with endless work than contexts', () => {
+  const LONG = 160
+  const feed = async (bench: Bench): Promise<void> => {
+    for (let n = 0; n < 4; n += 1) {
+      await bench.feed(event(`long-${n}`, { type: 'text', text: `Number ${n} ` }))
+      const request = { requestId: 'r', maxTokens: LONG, ignoreEnd: true, seed: n, presencePenalty: 0.1 } as const
+      await bench.feed(event(`long-${n}`, { type: 'generate', ...request }))
+    }
+    await bench.feed(event('short', { type: 'text', text: 'Me too.' }))
+    await bench.feed(event('short', { type: 'generate', requestId: 's', maxTokens: 2, ignoreEnd: true, seed: 1 }))
+  }
+  const outcome = async (bench: Bench) => {
+    const heads = [...(await bench.heads()).values()].map(({ session, chain, totals }) => [session, chain, totals])
+    return heads.toSorted(([one], [other]) => String(one).localeCompare(String(other)))
+  }
+
+  test('one after the other they make room, and each goes on where it was', async () => {
+    let undisturbed: unknown
+    await use(async (bench) => {
+      await feed(bench)
+      await bench.settle()
+      undisturbed = await outcome(bench)
+    })
+    await use(async (bench) => {
+      await feed(bench)
+      const count = counted(bench.model)
+      const running = await bench.start({ model: count.model, maxContexts: 2, roomTurn: 0, commitInterval: 5 })
+      // It came last, and has not waited for the ends of those before it.
+      await eventually(async () => expect((await bench.heads()).get('short')?.totals.generated).toBe(2))
+      const heads = await bench.heads()
+      expect([...heads.values()].filter(({ totals }) => totals.generated === LONG).length).toBeLessThan(4)
+      await running.idle()
+      await running.worker.stop()
+      expect(count.most).toBe(2)
+      expect(await outcome(bench)).toEqual(undisturbed)
+      await verified(bench)
+    })
+  })
+
+  test('a stop while they take turns loses nothing', async () => {
+    await use(async (bench) => {
+      await feed(bench)
+      for (let start = 0; start < 3; start += 1) {
+        const running = await bench.start({ maxContexts: 2, roomTurn: 0, commitInterval: 5 })
+        await eventually(() => expect(running.commits.length).toBeGreaterThan(3))
+        await running.worker.stop()
+      }
+      await bench.settle({ maxContexts: 2, roomTurn: 0 })
+      const heads = [...(await bench.heads()).values()]
+      expect(heads.map(({ totals }) => totals.generated).toSorted((a, b) => a - b)).toEqual([2, ...Array(4).fill(LONG)])
+      await verified(bench)
     })
   })
 })

@@ -10,8 +10,9 @@
  *   chat      `chatTurn` of a SessionManager: a message of 16 tokens, and an answer of one
  *   gateway   POST /v1/completions of a session, streamed; gateway and worker are in this process, the log is an embedded one
  *
- * A round measures the readers alone, the calls alone, and both together. Ratios are to the median of the calls alone. "In the engine" is the p99 of
- * the time from the submission of an item of the program to its answer, "event loop" the p99 of what the event loop was late, both beside readers.
+ * A round measures the calls alone, the readers alone, and both together. Ratios are to the median of the calls alone. "In the engine" is the p99 of
+ * the time from the submission of an item that generates to its answer, "event loop" the p99 of what the event loop was late, both beside readers. "Tokens fed" is how
+ * many tokens the engine fed during a call, so it says what a call waits for also where other processes take the cores.
  *
  * --strangers is the negative control: the program makes each call on a session of its own (in the manager a fork, in the gateway one with a prompt of
  * 16 tokens), of which the engine cannot know that its program makes another call.
@@ -22,6 +23,7 @@ import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { monitorEventLoopDelay } from 'node:perf_hooks'
+import { setTimeout } from 'node:timers/promises'
 import { parseArgs } from 'node:util'
 import type { Model } from '../src/engine/types.ts'
 import { LIMITS, serveGateway } from '../src/gateway/server.ts'
@@ -48,6 +50,8 @@ const { values } = parseArgs({
 })
 const READ = 512
 const PROMPT = 16
+/** Calls of a program that are not measured. */
+const FIRST = 3
 const readers = Number(values.readers)
 
 const idsOf = (model: Model, seed: number, count: number): number[] =>
@@ -180,38 +184,49 @@ const gateway = async (model: Model): Promise<Path> => {
 const PATHS: Readonly<Record<string, (model: Model) => Promise<Path>>> = { engine, manager, chat, gateway }
 
 interface Figures {
+  /** Of each call, ms. */
   readonly times: number[]
-  /** Tokens a second that were read. */
-  read: number
+  /** Tokens that the engine fed during each call, the call's own among them. */
+  readonly fed: number[]
 }
 
-/** Calls, readers or both for so many seconds. */
-const measure = async (path: Path, calls: boolean, reads: boolean, seconds: number): Promise<Figures> => {
-  const times: number[] = []
-  let read = 0
-  const began = performance.now()
-  const over = (): boolean => performance.now() - began > seconds * 1000
-  const call = async (): Promise<void> => {
-    for (; !over(); count += 1) {
-      const started = performance.now()
-      await path.call(count)
-      times.push(performance.now() - started)
-    }
+let count = 0
+
+/** Calls for so many seconds, after some by which the engine learns of the program. */
+const calls = async (path: Path, model: Model, seconds: number): Promise<Figures> => {
+  const found: Figures = { times: [], fed: [] }
+  for (let n = 0; n < FIRST; n += 1) {
+    count += 1
+    await path.call(count)
   }
-  const readOn = async (reader: number): Promise<void> => {
-    while (!over()) {
+  const until = performance.now() + seconds * 1000
+  do {
+    count += 1
+    const before = model.stats.tokens
+    const started = performance.now()
+    await path.call(count)
+    found.times.push(performance.now() - started)
+    found.fed.push(model.stats.tokens - before)
+  } while (performance.now() < until)
+  return found
+}
+
+/** Readers read on until they are stopped. */
+const startReaders = (path: Path): { stop(): Promise<void> } => {
+  let over = false
+  const reading = Array.from({ length: readers }, async (_, reader) => {
+    while (!over) {
       count += 1
       await path.read(reader, count)
-      read += READ
     }
+  })
+  return {
+    async stop() {
+      over = true
+      await Promise.all(reading)
+    },
   }
-  await Promise.all([
-    ...(calls ? [call()] : []),
-    ...(reads ? Array.from({ length: readers }, (_, n) => readOn(n)) : []),
-  ])
-  return { times, read: (read / (performance.now() - began)) * 1000 }
 }
-let count = 0
 
 const ms = (value: number): string => value.toFixed(1).padStart(8)
 const ratio = (value: number): string => `${value.toFixed(2)} x`.padStart(9)
@@ -230,31 +245,47 @@ const report = async (name: string, dir: string): Promise<void> => {
   const watched = new Proxy(model, { get: (of, key) => (key === 'submit' ? submit : Reflect.get(of, key)) })
   console.log(`\n${name}, ${model.vocabSize} tokens, ${values.threads} threads, ${readers} readers`)
   console.log(
-    'path        alone p50     p99    beside p50                p99  in the engine  event loop  readers, of their speed alone',
+    'path        alone p50     p99    beside p50                p99           in the engine  event loop  tokens fed p50, p99   readers, of their speed alone',
   )
+  const speed = async (work: () => Promise<number>): Promise<number> => {
+    const [began, before] = [performance.now(), model.stats.tokens]
+    const own = await work()
+    return (model.stats.tokens - before - own) / (performance.now() - began)
+  }
   for (const kind of values.paths.split(',')) {
     const path = await PATHS[kind]!(watched)
-    const [alone, beside]: [number[], number[]] = [[], []]
+    const seconds = Number(values.seconds)
+    const [alone, beside, fed]: [number[], number[], number[]] = [[], [], []]
     const [kept, late, within]: [number[], number[], number[]] = [[], [], []]
-    await measure(path, true, true, 1)
+    await calls(path, model, 1)
     for (let round = 0; round < Number(values.rounds); round += 1) {
-      const seconds = Number(values.seconds)
-      const reading = await measure(path, false, true, seconds)
-      alone.push(...(await measure(path, true, false, seconds)).times)
+      alone.push(...(await calls(path, model, seconds)).times)
+      const reading = startReaders(path)
+      await setTimeout(1000)
+      const before = await speed(async () => {
+        await setTimeout(seconds * 1000)
+        return 0
+      })
       const loop = monitorEventLoopDelay({ resolution: 1 })
       loop.enable()
       inEngine.length = 0
-      const both = await measure(path, true, true, seconds)
+      const both = await speed(async () => {
+        const found = await calls(path, model, seconds)
+        beside.push(...found.times)
+        fed.push(...found.fed)
+        return (found.times.length + FIRST) * (kind === 'chat' ? PROMPT + 1 : 1)
+      })
       loop.disable()
-      beside.push(...both.times)
       within.push(...inEngine)
       late.push(loop.percentile(99) / 1e6)
-      kept.push(both.read / reading.read)
+      kept.push(both / before)
+      await reading.stop()
     }
     await path.close()
     const base = median(alone)
+    const [p50, p99] = [median(beside), quantile(beside, 0.99)]
     console.log(
-      `${kind.padEnd(10)} ${ms(base)} ${ms(quantile(alone, 0.99))} ${ms(median(beside))} ${ratio(median(beside) / base)} ${ms(quantile(beside, 0.99))} ${ratio(quantile(beside, 0.99) / base)} ${ms(quantile(within, 0.99))} ${ms(median(late))}      ${spread(kept)}`,
+      `${kind.padEnd(10)} ${ms(base)} ${ms(quantile(alone, 0.99))} ${ms(p50)} ${ratio(p50 / base)} ${ms(p99)} ${ratio(p99 / base)} ${ms(quantile(within, 0.99))} ${ms(median(late))} ${median(fed).toFixed(0).padStart(8)} ${quantile(fed, 0.99).toFixed(0).padStart(4)}       ${spread(kept)}`,
     )
   }
   model.close()

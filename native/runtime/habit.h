@@ -9,7 +9,7 @@ namespace continuo {
 struct Habit {
   std::optional<std::chrono::steady_clock::time_point> answered = {};  // when its last item was
   double reply_seconds = 0;  // from an answer to the next item that generates, a moving average; 0: not soon (pace.h)
-  unsigned without = 0;      // items since the last one that generated
+  unsigned without = 0;      // items since the last one that came soon and generated
   double place = -1;         // among those that read, in tokens; −1: it has read nothing (read_turns.h)
 };
 

@@ -14,7 +14,8 @@ constexpr size_t measure_every = 64, first_measurements = 2;
 // A context that stays absent for longer is not waited for, and no longer counts as generating.
 constexpr double reply_limit_seconds = 0.1;
 // A habit is no promise. The context is expected for so many times its usual reply, and a step waits for it only where
-// the wait is worth so many replies. Items that do not generate end the habit when there are more in a row.
+// the wait is worth so many replies. More items in a row that only read or come late end the habit: one may be late
+// because the machine was busy.
 constexpr double habit_lasts = 8, habit_waits = 4;
 constexpr unsigned habit_without = 4;
 
@@ -80,17 +81,13 @@ void Pace::returned(Habit& habit, bool generates, Time now) {
     if (found->second.promised) note_promised(seconds_between(found->second.since, now));
     expected_.erase(found);
   }
-  if (!generates) {
+  const double reply = habit.answered ? seconds_between(*habit.answered, now) : reply_limit_seconds;
+  if (!generates || reply >= reply_limit_seconds) {
     if (++habit.without > habit_without) habit.reply_seconds = 0;
     return;
   }
   habit.without = 0;
-  if (!habit.answered) return;
-  const double reply = std::max(1e-6, seconds_between(*habit.answered, now));
-  if (reply >= reply_limit_seconds)
-    habit.reply_seconds = 0;
-  else
-    habit.reply_seconds += (reply - habit.reply_seconds) / (habit.reply_seconds > 0 ? 8 : 1);
+  habit.reply_seconds += (std::max(1e-6, reply) - habit.reply_seconds) / (habit.reply_seconds > 0 ? 8 : 1);
 }
 
 std::optional<Pace::Time> Pace::wait_until(size_t generating, Time now) {

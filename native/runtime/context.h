@@ -16,6 +16,7 @@
 #include "runtime/blocks.h"
 #include "runtime/chain.h"
 #include "runtime/grown_table.h"
+#include "runtime/habit.h"
 #include "runtime/model.h"
 
 namespace continuo {
@@ -146,6 +147,7 @@ class Context final : public Pageable {
   // memory. It decides who waits for whom, and no bit.
   float misses = 0.5f;
   bool swift() const { return misses < 0.5f; }
+  Habit habit;
 
   // Set when a number stopped being finite, or when memory ran out in the middle of a step. Only reset() and restore()
   // clear it.

@@ -274,7 +274,7 @@ Status Engine::submit(Item item, Answer answer) {
   }
   {
     const std::lock_guard lock(inbox_->mutex);
-    inbox_->arrivals.push_back({std::move(item), std::move(answer)});
+    inbox_->arrivals.push_back({std::move(item), std::move(answer), Pace::Clock::now()});
   }
   inbox_->wake.notify_one();
   return Done{};
@@ -307,14 +307,14 @@ Error Engine::gone() const {
 }
 
 void Engine::admit(std::vector<Arrival> arrivals) {
-  for (auto& [item, answer] : arrivals) {
+  for (auto& [item, answer, since] : arrivals) {
     std::optional<Error> error;
     if (inbox_->stopping)
       error = Error{Code::misuse, "the model was closed before the call began."};
     else if (&item.context->model() != model_.get() || model_->device->lost())
       error = gone();
     if (!error) {
-      scheduler_.admit(std::move(item), std::move(answer));
+      scheduler_.admit(std::move(item), std::move(answer), since);
       continue;
     }
     // A context whose device was lost has no state any more.

@@ -98,6 +98,7 @@ class Engine {
   struct Arrival {
     Item item;
     Answer answer;
+    Pace::Time since;  // when it was submitted; it is admitted behind the step that runs then
   };
   // Jobs and items from other threads. Shared, because a ticket that opens wakes the engine through it and may outlive
   // the engine.

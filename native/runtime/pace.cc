@@ -11,8 +11,13 @@ namespace {
 constexpr size_t first_rows = 8;
 // Steps with reading rows between two measurements without; and measurements before the first figure is used.
 constexpr size_t measure_every = 64, first_measurements = 2;
-// A session that stays absent for longer is not waited for, and no longer counts as generating.
+// A context that stays absent for longer is not waited for, and no longer counts as generating.
 constexpr double reply_limit_seconds = 0.1;
+// A habit is no promise. The context is expected for so many times its usual reply, and a step waits for it only where
+// the wait is worth so many replies. More items in a row that only read or come late end the habit: one may be late
+// because the machine was busy.
+constexpr double habit_lasts = 8, habit_waits = 4;
+constexpr unsigned habit_without = 4;
 
 double seconds_between(Pace::Time from, Pace::Time to) { return std::chrono::duration<double>(to - from).count(); }
 Pace::Clock::duration duration_of(double seconds) {
@@ -25,14 +30,15 @@ Pace::Alone& Pace::alone(size_t generating) {
   return alone_[std::min(alone_.size() - 1, static_cast<size_t>(std::bit_width(std::max<size_t>(1, generating))) - 1)];
 }
 
-size_t Pace::reading_rows(size_t generating, size_t most) {
-  if (!somebody_generates(generating) || most == 0) return most;
+size_t Pace::reading_rows(size_t generating, size_t most, size_t message) {
+  if ((!somebody_generates(generating) && message == 0) || most == 0) return most;
   auto& own = alone(generating);
   const bool stale = own.measured < first_measurements || own.age >= measure_every;
   if (generating > 0 && stale) return 0;
-  if (row_seconds_ <= 0 || own.measured == 0) return std::min(most, first_rows);
+  const size_t least = std::clamp<size_t>(generating == 0 ? message : 1, 1, most);
+  if (row_seconds_ <= 0 || own.measured == 0) return std::clamp(first_rows, least, most);
   const double rows = (step_target_ - 1) * own.seconds / row_seconds_;
-  return std::clamp<size_t>(rows < static_cast<double>(most) ? static_cast<size_t>(rows) : most, 1, most);
+  return std::clamp<size_t>(rows < static_cast<double>(most) ? static_cast<size_t>(rows) : most, least, most);
 }
 
 void Pace::stepped(size_t generating, size_t reading, double seconds) {
@@ -58,39 +64,61 @@ void Pace::stepped(size_t generating, size_t reading, double seconds) {
   row_seconds_ += (clamped - row_seconds_) / (row_seconds_ > 0 ? 4 : 1);
 }
 
-void Pace::answered(const void* session, Time now) { between_items_[session] = now; }
+void Pace::answered(Habit& habit, bool promised, Time now) {
+  habit.answered = now;
+  const double lasts =
+      promised ? reply_limit_seconds : std::min(reply_limit_seconds, habit_lasts * habit.reply_seconds);
+  if (lasts <= 0) return;
+  expected_[&habit] = {now, now + duration_of(lasts), promised, habit.reply_seconds};
+}
 
-void Pace::note_reply(double seconds) {
+void Pace::note_promised(double seconds) {
   reply_seconds_ += (std::min(seconds, reply_limit_seconds) - reply_seconds_) / 8;
 }
 
-void Pace::returned(const void* session, Time now) {
-  const auto found = between_items_.find(session);
-  if (found == between_items_.end()) return;
-  note_reply(seconds_between(found->second, now));
-  between_items_.erase(found);
+void Pace::returned(Habit& habit, bool generates, Time now) {
+  if (const auto found = expected_.find(&habit); found != expected_.end()) {
+    if (found->second.promised) note_promised(seconds_between(found->second.since, now));
+    expected_.erase(found);
+  }
+  const double reply = habit.answered ? seconds_between(*habit.answered, now) : reply_limit_seconds;
+  if (!generates || reply >= reply_limit_seconds) {
+    if (++habit.without > habit_without) habit.reply_seconds = 0;
+    return;
+  }
+  habit.without = 0;
+  habit.reply_seconds += (std::max(1e-6, reply) - habit.reply_seconds) / (habit.reply_seconds > 0 ? 8 : 1);
 }
 
 std::optional<Pace::Time> Pace::wait_until(size_t generating, Time now) {
-  for (auto entry = between_items_.begin(); entry != between_items_.end();) {
-    if (seconds_between(entry->second, now) < reply_limit_seconds) {
-      ++entry;
-      continue;
-    }
-    note_reply(reply_limit_seconds);
-    entry = between_items_.erase(entry);
-  }
-  if (between_items_.empty()) return std::nullopt;
+  std::erase_if(expected_, [&](const auto& entry) {
+    const auto& [habit, context] = entry;
+    if (now < context.until) return false;
+    if (context.promised) note_promised(reply_limit_seconds);
+    return true;
+  });
+  if (expected_.empty()) return std::nullopt;
   // A step without them delays each absent session by a step; a wait delays each ready session by the wait.
-  const auto& own = alone(generating + between_items_.size());
+  const auto& own = alone(generating + expected_.size());
   if (own.measured == 0) return std::nullopt;
-  const double absent = static_cast<double>(between_items_.size());
-  const double worth = generating == 0 ? own.seconds : own.seconds * absent / static_cast<double>(generating);
-  if (reply_seconds_ > worth) return std::nullopt;
-  Time last{};
-  for (const auto& [session, since] : between_items_) last = std::max(last, since);
-  const Time until =
-      last + duration_of(std::min({worth, std::max(4 * reply_seconds_, worth / 4), reply_limit_seconds}));
+  const auto worth_of = [&](size_t absent) {
+    return generating == 0 ? own.seconds : own.seconds * static_cast<double>(absent) / static_cast<double>(generating);
+  };
+  const auto reply_of = [&](const Expected& context) {
+    return context.promised ? reply_seconds_ : context.reply_seconds;
+  };
+  const auto is_worth = [&](const Expected& context, double worth) {
+    return reply_of(context) * (context.promised ? 1 : habit_waits) <= worth;
+  };
+  const double most = worth_of(expected_.size());
+  const double worth = worth_of(static_cast<size_t>(std::count_if(
+      expected_.begin(), expected_.end(), [&](const auto& entry) { return is_worth(entry.second, most); })));
+  Time until{};
+  for (const auto& [habit, context] : expected_) {
+    if (!is_worth(context, worth)) continue;
+    const double longest = std::min({worth, std::max(4 * reply_of(context), worth / 4), reply_limit_seconds});
+    until = std::max(until, context.since + duration_of(longest));
+  }
   return until > now ? std::optional(until) : std::nullopt;
 }
 

@@ -10,6 +10,11 @@
 // began without it would delay it by a whole step. The engine waits for it as long as the wait costs the other sessions
 // less than that.
 //
+// An item may promise the next one (Item::more). The calls of a program cannot: none knows of the next. So each context
+// has a habit (habit.h), the time from an answer to its next item that generates. While that was short, the context is
+// expected after each answer for a few times as long, and until then steps stay as short as if it generated. So they do
+// while such a context reads a short message, which it is going to answer.
+//
 // No result depends on the pace: which rows share a step changes no bit.
 #pragma once
 
@@ -18,6 +23,8 @@
 #include <cstddef>
 #include <optional>
 #include <unordered_map>
+
+#include "runtime/habit.h"
 
 namespace continuo {
 
@@ -29,18 +36,19 @@ class Pace {
   explicit Pace(double step_target) : step_target_(step_target) {}
 
   // Rows for reading sessions in a step that has `generating` rows and `most` rows left. All `most` while no session
-  // generates; 0 in a step that measures generating rows alone.
-  size_t reading_rows(size_t generating, size_t most);
+  // generates; 0 in a step that measures generating rows alone. `message`: tokens left of short messages, which have
+  // the first turns; where no session generates they are read in one step.
+  size_t reading_rows(size_t generating, size_t most, size_t message = 0);
   // Reports the duration of a step with so many rows of each kind.
   void stepped(size_t generating, size_t reading, double seconds);
 
-  // Reports that an item of the session was answered and its next item is expected at once; and that the next item
-  // arrived. `session` is only a key.
-  void answered(const void* session, Time now);
-  void returned(const void* session, Time now);
-  bool expects_somebody() const { return !between_items_.empty(); }
+  // Reports that an item of a context was answered, with `promised` that its next item follows at once; and that the
+  // next item arrived, and whether it generates. The address of the habit is the context's key here.
+  void answered(Habit& habit, bool promised, Time now);
+  void returned(Habit& habit, bool generates, Time now);
+  bool expects_somebody() const { return !expected_.empty(); }
   // The time until which the next step should wait for expected sessions, while `generating` others are ready; none: it
-  // should not wait.
+  // should not wait. Forgets those that did not come in time.
   std::optional<Time> wait_until(size_t generating, Time now);
 
  private:
@@ -52,13 +60,19 @@ class Pace {
   };
   Alone& alone(size_t generating);
   bool somebody_generates(size_t generating) const { return generating > 0 || expects_somebody(); }
-  void note_reply(double seconds);
+  void note_promised(double seconds);
 
   double step_target_;
   std::array<Alone, 16> alone_;
   double row_seconds_ = 0;         // of a reading row; 0: not measured yet
-  double reply_seconds_ = 200e-6;  // between an answer and the next item of its session: a moving average
-  std::unordered_map<const void*, Time> between_items_;  // expected sessions, and when each was answered
+  double reply_seconds_ = 200e-6;  // between an answer and the item that was promised with it: a moving average
+  // A context between two items.
+  struct Expected {
+    Time since, until;
+    bool promised;
+    double reply_seconds;  // by its habit
+  };
+  std::unordered_map<const Habit*, Expected> expected_;
 };
 
 }  // namespace continuo

@@ -10,18 +10,17 @@ namespace continuo {
 
 namespace {
 
-// Rows that a reading item gets in its turn, where the step has as many left. Several at once, because one fetch of a
-// context's state then serves all of them.
-constexpr size_t turn_rows = 16;
 // An item that was left out of so many steps in a row goes before all others.
 constexpr size_t starved_after_steps = 16;
 
 }  // namespace
 
-void Scheduler::admit(Item item, Answer answer) {
-  pace_.returned(item.context.get(), Pace::Clock::now());
-  auto& works = item.tokens.empty() ? generating_ : reading_;
-  works.push_back({std::move(item), std::move(answer)});
+void Scheduler::admit(Item item, Answer answer, Pace::Time submitted) {
+  pace_.returned(item.context->habit, item.count > 0, submitted);
+  if (item.tokens.empty())
+    generating_.push_back({std::move(item), std::move(answer)});
+  else
+    enter(std::move(item), std::move(answer));
 }
 
 bool Scheduler::runnable() const {
@@ -157,9 +156,8 @@ void Scheduler::plan(Executor& executor) {
   const auto starved = std::find_if(reading_.begin(), reading_.end(), [](const Work& work) {
     return work.passed_over >= starved_after_steps && work.reading() && !work.parked();
   });
-  if (starved != reading_.end() && read(executor, *starved, std::min(turn_rows, most))) {
+  if (starved != reading_.end() && read(executor, *starved, std::min(ReadTurns::rows, most))) {
     urgent = tokens_.size();
-    reading_.splice(reading_.end(), reading_, starved);
   }
   judged_.clear();
   std::vector<Work*> generating;
@@ -179,58 +177,12 @@ void Scheduler::plan(Executor& executor) {
   lay_drawn(executor);
   // Items whose tokens needed no row are answered before readers take a step of their own.
   if (reading_.empty() || (tokens_.empty() && counts_.kept > kept)) return;
-  // The starved item has its rows already and now stands last in the queue.
-  const size_t readers = reading_.size() - (urgent > 0 ? 1 : 0);
   if (tokens_.size() < most)
-    share(executor, readers, pace_.reading_rows(tokens_.size() - urgent, most - tokens_.size()));
+    share(executor, urgent > 0 ? &*starved : nullptr,
+          pace_.reading_rows(tokens_.size() - urgent, most - tokens_.size(), messages()));
   // Generating items may fill every step: then this count gives the first reader its turn in the end.
   else if (urgent == 0)
     ++reading_.front().passed_over;
-}
-
-// Gives up to `rows` rows to the first `readers` items of the reading queue. An item that got rows moves to the back.
-void Scheduler::share(Executor& executor, size_t readers, size_t rows) {
-  auto work = reading_.begin();
-  for (size_t left = readers; left > 0 && rows > 0; --left) {
-    const auto next = std::next(work);
-    const size_t before = tokens_.size();
-    if (work->reading()) read(executor, *work, std::min(rows, std::max(turn_rows, rows / left)));
-    if (const size_t taken = tokens_.size() - before; taken > 0) {
-      rows -= taken;
-      reading_.splice(reading_.end(), reading_, work);
-    }
-    work = next;
-  }
-}
-
-// Takes up to `rows` tokens of an item into the step. False where its context cannot be pinned now, or where its tokens
-// do not fit into its context.
-bool Scheduler::read(Executor& executor, Work& work, size_t rows) {
-  const size_t step = executor.model().graph.language->step;
-  auto& item = work.item;
-  auto& result = work.result;
-  const size_t fed = work.fed;
-  if (fed == 0) {
-    // All tokens or none: the sender of a half-read item could not tell how much was read.
-    if (std::string reason; executor.room(*item.context, step, item.tokens.size(), reason) < item.tokens.size()) {
-      result.error = Error{Code::invalid, std::move(reason)};
-      return false;
-    }
-    if (item.nats) result.nats.reserve(item.tokens.size());
-  }
-  size_t taken = executor.within_segment(*item.context, step, std::min(rows, item.tokens.size() - fed));
-  const auto first = item.tokens.begin() + static_cast<ptrdiff_t>(fed);
-  // The list of slots changes behind a special id, so a step ends there.
-  if (const auto& memory = executor.model().graph.memory) {
-    const auto end = first + static_cast<ptrdiff_t>(taken);
-    const auto special = std::find_if(first, end, [&](int32_t id) { return memory->special(id); });
-    if (special != end) taken = static_cast<size_t>(special - first) + 1;
-  }
-  if (!pin(executor, work, taken)) return false;
-  runs_.push_back({item.context.get(), tokens_.size(), taken});
-  run_work_.push_back(&work);
-  tokens_.insert(tokens_.end(), first, first + static_cast<ptrdiff_t>(taken));
-  return true;
 }
 
 // Pins the item's context, makes room for the positions of these rows, and, with `to_step`, lays its list of slots.
@@ -433,8 +385,9 @@ void Scheduler::answer(Works& works, Works::iterator work) {
   const auto& item = work->item;
   auto& result = work->result;
   check(*work);
-  if (item.more && item.count > 0 && !result.error && result.ended == Ended::not_early)
-    pace_.answered(item.context.get(), Pace::Clock::now());
+  if (!result.error)
+    pace_.answered(item.context->habit, item.more && item.count > 0 && result.ended == Ended::not_early,
+                   Pace::Clock::now());
   ++counts_.items;
   Work over = std::move(*work);
   works.erase(work);

@@ -5,7 +5,8 @@
 //                └─ state or item fails ─▶ done
 //
 // Items enter and leave between steps. A step has one row for each generating item; where there are more such items
-// than rows, the oldest items get one. Reading items take turns at the remaining rows (pace.h decides how many rows).
+// than rows, the oldest items get one. Reading items take turns at the remaining rows (pace.h decides how many rows,
+// read_turns.h whose turn it is).
 // An item whose context waits for a ticket, or for room on the device, stays out of the step; the other items run. So
 // does one whose run left a step in its middle, for want of experts (Executor::pass).
 // A generating item may have further rows, with guesses of the tokens that it will draw next (drafts.h). Behind the
@@ -21,6 +22,7 @@
 #include "runtime/drafts.h"
 #include "runtime/executor.h"
 #include "runtime/pace.h"
+#include "runtime/read_turns.h"
 #include "runtime/ticket.h"
 #include "runtime/work.h"
 
@@ -39,8 +41,8 @@ class Scheduler {
   Scheduler(double step_target, std::function<void()> wake, std::function<bool()> rest)
       : pace_(step_target), wake_(std::move(wake)), rest_(std::move(rest)) {}
 
-  // Takes an item whose context is claimed. The claim ends when the item is answered.
-  void admit(Item item, Answer answer);
+  // Takes an item whose context is claimed, and that was submitted then. The claim ends when the item is answered.
+  void admit(Item item, Answer answer, Pace::Time submitted = Pace::Clock::now());
   bool empty() const { return reading_.empty() && generating_.empty(); }
   const Counts& counts() const { return counts_; }
   // From the next step on.
@@ -80,6 +82,7 @@ class Scheduler {
     std::vector<int32_t> stepping = {};  // tokens of its run in the middle of a step, or of its parked run; else none
     size_t passed_over = 0;              // steps in a row that left it out, for want of rows or of room for its context
     size_t owed = 0;                     // surprisals still to be computed (see Owed)
+    bool message = false;                // short, to a context that usually generates as soon as it has read
     bool served = false;                 // its request was carried out
     bool checked = false;                // its state was checked for non-finite numbers after its last token
     Context& context() const { return *item.context; }
@@ -113,7 +116,10 @@ class Scheduler {
   size_t draft_room(Executor& executor, Work& work, int32_t token) const;
   void judge(Executor& executor);
   void judge_runs(Executor& executor, std::span<const size_t> runs, size_t rows);
-  void share(Executor& executor, size_t readers, size_t rows);
+  void enter(Item item, Answer answer);
+  void share(Executor& executor, const Work* served, size_t rows);
+  void order_readers();
+  size_t messages();
   bool read(Executor& executor, Work& work, size_t rows);
   void inspect(Executor& executor);
   void owe_surprisals(Executor& executor);
@@ -131,7 +137,8 @@ class Scheduler {
   std::function<void()> wake_;
   std::function<bool()> rest_;
   AdaptThreads adapt_threads_;
-  Works reading_;     // the item at the front has the next turn
+  Works reading_;  // by their contexts' places: the item at the front has the next turn (read_turns.h)
+  ReadTurns turns_;
   Works generating_;  // in order of arrival
 
   // The current step.

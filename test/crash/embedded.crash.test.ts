@@ -10,6 +10,8 @@ import {
   dozens,
   dozensWith,
   FORKS,
+  GREED,
+  GREED_LONG,
   inStore,
   once,
   QUICK,
@@ -65,6 +67,12 @@ describe('a worker on the embedded log, killed at every failpoint and at random,
     )
   test('with snapshots in blocks, while sessions are forked', { tags: 'slow' }, async () =>
     crash(await blocks(), on('forks-blocks'), FORKS),
+  )
+  test('with sessions that ask for far more than can be worked off', { tags: 'slow' }, async () =>
+    crash(await openFamily('rwkv7', dir), on('greed'), GREED),
+  )
+  test('with such sessions, two dozen times', { tags: ['slow', 'long'] }, async () =>
+    crash(await openFamily('rwkv7', dir), on('greed-long'), GREED_LONG),
   )
   test('with blocks in the log, between a blob and the commit that names it', { tags: ['slow', 'long'] }, async () =>
     crash(await openFamily('qwen3', dir), on('once-topic'), QUICK_BLOBS),

@@ -1,7 +1,7 @@
 import { describe, inject, test } from 'vitest'
 import { temporaryFolder } from '../engine/packages.ts'
 import { FAMILIES, inBlocks, openFamily } from '../families.ts'
-import { BLOBS, BLOBS_IN_TOPIC, crash, dozens, dozensWith, FORKS, once, QUICK } from './suite.ts'
+import { BLOBS, BLOBS_IN_TOPIC, crash, dozens, dozensWith, FORKS, GREED, once, QUICK } from './suite.ts'
 
 const { brokers, missing } = inject('kafka')
 const run = Date.now().toString(36)
@@ -33,6 +33,9 @@ describe.skipIf(brokers === null)(
       )
     test('with a hybrid, while sessions are forked', { tags: ['slow', 'long'] }, async () =>
       crash(await openFamily('qwen35', temporaryFolder()), prefix('forks'), FORKS),
+    )
+    test('with sessions that ask for far more than can be worked off', { tags: ['slow', 'long'] }, async () =>
+      crash(await openFamily('rwkv7', temporaryFolder()), prefix('greed'), GREED),
     )
     test('with blocks in the log, from the writing of a blob to its removal', { tags: 'slow' }, async () =>
       crash(await openFamily('qwen3', temporaryFolder()), prefix('topic'), topicPlan),

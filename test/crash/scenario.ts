@@ -216,6 +216,43 @@ export const forks = (count: number, partitions: number): readonly (readonly Rec
 }
 
 /**
+ * Rounds of greed, of four kinds: a session is sent many requests, another a long text in many records, a third is forked into sessions that each
+ * generate, and sessions of one share all generate, more of them than there are contexts. Between these events others ask for little.
+ */
+export const greed = (count: number): readonly (readonly RecordIn[])[] => {
+  let at = 0
+  const text = (session: string, length: number): RecordIn => {
+    const begin = (at * 97) % 12_000
+    return encode(session, { type: 'text', text: document.slice(begin, begin + length), id: `w${at}` }, at++)
+  }
+  const shared = ({ headers = [], ...record }: RecordIn): RecordIn => ({
+    ...record,
+    headers: [...headers, ['continuo-share', Buffer.from('greedy')]],
+  })
+  return Array.from({ length: count }, (_, round) => {
+    const seed = (n: number): number => round * 100 + n
+    const greedy = [
+      ...Array.from({ length: 6 }, (_, n) => [
+        generateOf('requests', `q${seed(n)}`, 20, seed(n), [], at++),
+        text('file', 200),
+        text('file', 150),
+        encode(`fork-${round}-${n}`, { type: 'open', from: { session: 'forked' } }, at++),
+        generateOf(`fork-${round}-${n}`, `f${seed(n)}`, 20, seed(n) + 1, [], at++),
+        shared(text(`key-${n}`, 20)),
+        shared(generateOf(`key-${n}`, `k${seed(n)}`, 40, seed(n) + 2, [], at++)),
+      ]),
+    ]
+    const asks = SESSIONS.map((session, n) => [
+      text(session, 16),
+      generateOf(session, `a${seed(n)}`, 2, seed(n) + 3, [], at++),
+    ])
+    const begun = [text('requests', 20), text('forked', 20)]
+    const dropped = encode(`fork-${round}-0`, { type: 'delete' }, at++)
+    return [...begun, ...greedy.flatMap((each, n) => [...each, ...asks[n]!]), ...(round % 2 === 0 ? [dropped] : [])]
+  })
+}
+
+/**
  * For a memory outside: sessions that read on and on and are told what their memory did. Each round ends in a retrieval whose blocks come at
  * the next beat, so whoever is killed leaves some pending. Some rounds archive what is in the window, bring named blocks back (of a session that has
  * them, or of one that has not), fork a session, or begin it anew.

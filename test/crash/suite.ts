@@ -14,7 +14,17 @@ import type { FamilyKey, OpenedFamily } from '../families.ts'
 import { collect, differenceOf, generating, type Result, retrieving } from './judge.ts'
 import { appendAll, createCrashTopics, finish, PARTITIONS, runWorker } from './life.ts'
 import { ADAPT_POINTS, BLOB_POINTS, PLAIN_POINTS, TOPIC_POINTS } from './points.ts'
-import { adapting, continuations, forks, random, remembering, residents, scenario, turnovers } from './scenario.ts'
+import {
+  adapting,
+  continuations,
+  forks,
+  greed,
+  random,
+  remembering,
+  residents,
+  scenario,
+  turnovers,
+} from './scenario.ts'
 
 export const expectSame = (disturbed: Result, undisturbed: Result): void => {
   expect(differenceOf(disturbed, undisturbed)).toBeNull()
@@ -168,6 +178,19 @@ export const FORKS: CrashPlan = {
   lives: 60,
   rounds: forking,
 }
+
+/** Sessions that ask for far more than can be worked off, and make room for each other, beside some that ask for little. */
+export const GREED: CrashPlan = {
+  inGeneration: true,
+  kills: 8,
+  points: ['snapshot.captured', 'snapshot.written', 'commit.sent', 'commit.ended', 'restore.snapshot', 'restore.done'],
+  pass: 2,
+  lives: 16,
+  rounds: greed,
+}
+
+/** The same, twenty times and more. */
+export const GREED_LONG: CrashPlan = { ...GREED, kills: 24, lives: 60 }
 
 /** From the writing of a blob in the log to its removal. Some that live long are in the way of a trim, and are moved. */
 export const BLOBS_IN_TOPIC: CrashPlan = {

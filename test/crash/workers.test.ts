@@ -15,7 +15,7 @@ import { ownBroker } from '../kafka/broker.ts'
 import { eventually } from '../streams/helpers.ts'
 import { collect } from './judge.ts'
 import { appendAll, createCrashTopics, finish, runWorker, unfinished as unfinishedOf, type WorkerRun } from './life.ts'
-import { adapting, remembering, scenario } from './scenario.ts'
+import { adapting, greed, remembering, scenario } from './scenario.ts'
 import { dozensWith, expectSame } from './suite.ts'
 
 const dir = mkdtempSync(join(tmpdir(), 'continuo-workers-'))
@@ -115,30 +115,42 @@ const onLog = (name: string, base: string, without: readonly FamilyKey[]) =>
       expectSame(await collect(url), await undisturbed(base, rwkv7))
     })
 
+    /** Workers come and go while these rounds are read, `each` of them at a time. */
+    const joinAndLeave = async (family: OpenedFamily, read: typeof rounds, each: number): Promise<void> => {
+      const url = await freshLog(base)
+      let workers = [runWorker(url, family)]
+      for (let at = 0; at < read.length; at += each) {
+        await appendAll(url, read.slice(at, at + each).flat())
+        await eventually(async () => expect(await commits(url)).toBeGreaterThan(0), 60_000)
+        workers.push(runWorker(url, family))
+        await moreCommits(url)
+        const [oldest, ...others] = workers
+        if (workers.length > 2) {
+          await stop(oldest!)
+          workers = others
+        }
+      }
+      await drained(url)
+      await Promise.all(workers.map(stop))
+      expectSame(await collect(url), await undisturbed(base, family, read))
+    }
+
     const families = FAMILIES.filter(({ key }) => !without.includes(key))
     for (const { key, name } of families)
-      test(`that join and leave while streams run leave one whole stream, with ${name}`, {
-        tags: dozensWith(key),
-      }, async () => {
-        const family = await openFamily(key, dir)
-        const read = roundsOf(key)
-        const url = await freshLog(base)
-        let workers = [runWorker(url, family)]
-        for (let at = 0; at < read.length; at += 4) {
-          await appendAll(url, read.slice(at, at + 4).flat())
-          await eventually(async () => expect(await commits(url)).toBeGreaterThan(0), 60_000)
-          workers.push(runWorker(url, family))
-          await moreCommits(url)
-          const [oldest, ...others] = workers
-          if (workers.length > 2) {
-            await stop(oldest!)
-            workers = others
-          }
-        }
-        await drained(url)
-        await Promise.all(workers.map(stop))
-        expectSame(await collect(url), await undisturbed(base, family, read))
-      })
+      test(
+        `that join and leave while streams run leave one whole stream, with ${name}`,
+        {
+          tags: dozensWith(key),
+        },
+        async () => joinAndLeave(await openFamily(key, dir), roundsOf(key), 4),
+      )
+    test(
+      'that join and leave beside sessions that ask for far more than can be worked off',
+      {
+        tags: ['slow', 'long'],
+      },
+      async () => joinAndLeave(rwkv7, greed(12), 2),
+    )
   })
 
 const unfinished = async (url: string): Promise<number> => {

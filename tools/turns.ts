@@ -38,7 +38,7 @@ const TABLE: readonly (readonly [altered: RegExp, touched: RegExp])[] = [
   // What a child process runs: the command line, the gateway and its page, a worker that is killed.
   [/^src\/cli\//, /^test\/cli\//],
   [/^src\/(console|gateway)\//, /^test\/(console|gateway)\//],
-  [/^src\/(operators|state|streams|worker)\//, /^test\/crash\//],
+  [/^src\/(operators|state|streams|worker)\//, /^test\/(crash|verify-orders)\//],
 ]
 
 const git = (...args: readonly string[]): string => execFileSync('git', args, { encoding: 'utf8' }).trim()

@@ -79,6 +79,23 @@ export const deleteEvents = async (
   return found
 }
 
+/** The first offset below `until` whose record is not there; Infinity: all are. */
+export const firstGap = async (
+  log: EventLog,
+  topic: string,
+  partition: number,
+  [from, until]: readonly [from: number, until: number],
+): Promise<number> => {
+  if (from > 0) return 0
+  let next = 0
+  for await (const batch of log.read(topic, partition, from, { until, undecodable: true }))
+    for (const { offset } of batch.records) {
+      if (offset > next) return next
+      next = offset + 1
+    }
+  return next < until ? next : Number.POSITIVE_INFINITY
+}
+
 /**
  * The sessions whose states these need that are computed up to these offsets, themselves among them, each with the offset up to which it is
  * needed itself: their parents, the parents of those, and so on.

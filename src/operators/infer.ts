@@ -19,8 +19,8 @@ import { causeOf, isCancel, type Rejected, type Step, type Tokenized, type Valid
 export interface InferDeps {
   readonly table: Pick<SessionTable, 'newest' | 'stepped' | 'room' | 'captures' | 'removed'>
   readonly requests: Requests
-  /** Reads the event at an offset again, which is one of this session. */
-  readonly again: (offset: number, session: string) => Promise<Valid | Rejected>
+  /** Reads the event at an offset again, which is one of this session; null where the task ends before. */
+  readonly again: (offset: number, session: string) => Promise<Valid | Rejected | null>
   readonly sessions: Pick<
     LiveSessions,
     'engine' | 'acquire' | 'fork' | 'capture' | 'rest' | 'forget' | 'isAskedToGo' | 'away'
@@ -166,6 +166,7 @@ async function* late({ requests, again, stopping }: InferDeps, event: Valid | Re
   const offset = requests.over(event)
   if (offset === null) return
   const cancel = await again(offset, event.session!)
+  if (cancel === null) return
   yield rejectedStep(cancel.kind === 'valid' && isCancel(cancel) ? idleCancel(cancel) : (cancel as Rejected))
 }
 

@@ -239,7 +239,12 @@ export const startTask = (partition: number, given: TaskOptions): Task => {
       share: options.sessionShare,
       stopping: stopping.signal,
     })
-    const again = async (at: number, session: string) => (await waiting.read([{ offset: at, keys: [session] }], 0))[0]!
+    // A read of places that the end of the task meets never resolves, and a session whose event waits for it would never be done.
+    const ended = new Promise<readonly null[]>((resolve) =>
+      stopping.signal.addEventListener('abort', () => resolve([null]), { once: true }),
+    )
+    const again = async (at: number, session: string) =>
+      (await Promise.race([waiting.read([{ offset: at, keys: [session] }], 0), ended]))[0]!
     const inference = { table, requests, again, sessions, model, homes, snapshotEvery, stopping: stopping.signal, warn }
     load = () => ({ records: watermark.load.records, places: inLog, steps: table.waiting })
     offset = () => watermark.offset

@@ -39,12 +39,32 @@ export const noteCancelled = ({ told }: Scene, record: StoredRecord): void => {
   if (end !== null) told.set(end.cause.offset, end.index)
 }
 
+/**
+ * Ends of cancelled requests, as the tokens topic tells them, of which no `cancelled` record is kept: the request has left the input, or its session was
+ * deleted since. The `cancel` may be there all the same, behind the `delete` too: it waits for no turn.
+ */
+export const readGoneCancels = async (
+  records: AsyncIterable<StoredRecord>,
+  deleted: ReadonlyMap<string, number>,
+  begin: number,
+): Promise<readonly Generated[]> => {
+  const gone: Generated[] = []
+  if (deleted.size === 0 && begin === 0) return gone
+  for await (const record of records) {
+    const end = endIn(record)
+    if (end !== null && end.cause.offset < Math.max(begin, deleted.get(end.session) ?? 0)) gone.push(end)
+  }
+  return gone
+}
+
 /** A `cancel` took effect, or a dead letter says that it did not. */
 export const verifyCancel = (scene: Scene, cancel: Cancel): void => {
-  const { stored, deadLetters, options, found } = scene
-  const { record, session } = cancel
-  if (!stored.cancels.has(record.offset)) compareDeadLetter(scene, record, idleCancel(cancel))
-  else if (deadLetters.has(record.offset)) {
+  const { stored, deadLetters, goneCancels, options, found } = scene
+  const { record, session, event } = cancel
+  if (!stored.cancels.has(record.offset)) {
+    const isGone = goneCancels.some((end) => end.session === session && end.requestId === event.requestId)
+    if (!isGone || deadLetters.has(record.offset)) compareDeadLetter(scene, record, idleCancel(cancel))
+  } else if (deadLetters.has(record.offset)) {
     const where = `${options.names.chunks}, offset ${record.offset}`
     found({ kind: 'deadletter', session, where, message: 'The cancel took effect, and a dead letter holds it too.' })
   }

@@ -1,5 +1,6 @@
 /** One partition under verification: the content of the log, and the findings so far. */
 import type { TopicNames } from '../../topics/index.ts'
+import type { Generated } from '../../topics/tokens.ts'
 import type { Model, ModelInfo } from '../engine/types.ts'
 import type { Tokenizer } from '../models/tokenizer/types.ts'
 import type { BlockCacheOptions } from '../state/block-cache.ts'
@@ -47,6 +48,11 @@ export interface Verification {
   readonly deleted: number
   /** Sessions whose beginning is not in the log, and the pulse from which they were recomputed. */
   readonly partial: readonly { readonly session: string; readonly fromPulse: number }[]
+  /**
+   * Sessions that are closed or were set aside, and of which nothing is left to recompute: their first events left the input (`input`), or the session that
+   * they were forked from was deleted or cannot be computed up to there (`parent`). A worker needs nothing of them but their heads, so nothing is lost.
+   */
+  readonly notRecomputed: readonly { readonly session: string; readonly because: 'input' | 'parent' }[]
   /** Input records that were read. */
   readonly events: number
   /** Generated tokens that were compared. */
@@ -61,6 +67,8 @@ export interface Verification {
   readonly findings: readonly Finding[]
 }
 
+export type NotRecomputed = Verification['notRecomputed'][number]
+
 export type Totals = {
   -readonly [K in keyof Verification]: Verification[K] extends readonly (infer T)[] ? T[] : Verification[K]
 }
@@ -69,6 +77,7 @@ export const noTotals = (): Totals => ({
   sessions: 0,
   deleted: 0,
   partial: [],
+  notRecomputed: [],
   events: 0,
   tokensCompared: 0,
   headsCompared: 0,
@@ -110,12 +119,16 @@ export interface Scene {
   readonly deadLetters: ReadonlyMap<number, DeadLetter>
   /** Of requests that were cancelled, by their offset, the index at which the tokens topic says that they ended. */
   readonly told: Map<number, number>
+  /** Ends of cancelled requests that left the input since, or whose sessions were deleted. */
+  readonly goneCancels: readonly Generated[]
   /** Forks that the input asks for. */
   readonly forks: readonly ForkEvent[]
   /** Of each session that was deleted, the offset of the last event that did it: nothing of it up to there is recomputed. */
   readonly deleted: ReadonlyMap<string, number>
   /** Of each parent of a fork, the offset of the first record of it; Infinity before one was met. */
   readonly firsts: Map<string, number>
+  /** The first offset of the input whose record is gone, erased or trimmed; Infinity: all are there. */
+  readonly gap: number
   readonly begin: number
   readonly end: number
   /** Whether the partition cursor says that the record is finished. */

@@ -1,5 +1,6 @@
 /** Reads everything that the log holds of one partition, for `verify` to compare with. */
 import { isDeepStrictEqual } from 'node:util'
+import type { Cause } from '../../topics/common.ts'
 import { DEAD_LETTER_HEADERS } from '../../topics/deadletters.ts'
 import type { TopicNames } from '../../topics/index.ts'
 import { messageOf } from '../errors.ts'
@@ -126,9 +127,42 @@ export const readDeadLetters = async (
   return deadLetters
 }
 
-/** The record of the input that an output event names as its cause. */
-export const causeOffset = ({ value }: StoredRecord): number =>
-  (JSON.parse(textOf(value ?? new Uint8Array(0))) as { readonly cause: { readonly offset: number } }).cause.offset
+/** The members of output events that say where in the input they belong. */
+export interface Placed {
+  readonly type: string
+  readonly cause: Cause
+  readonly toPulse?: number
+  readonly pulse?: number
+  readonly finish?: string | null
+}
+
+/** null: what stands there is no output event. */
+export const placedIn = ({ value }: StoredRecord): Placed | null => {
+  try {
+    const parsed = JSON.parse(textOf(value ?? new Uint8Array(0))) as Placed | null
+    return typeof parsed?.cause?.offset === 'number' ? parsed : null
+  } catch {
+    return null
+  }
+}
+
+/** Of a record that was found to be an event. */
+export const placedOf = (record: StoredRecord): Placed => placedIn(record)!
+
+/** Says of a record of an output topic that it holds no event. */
+export const noEvent = (found: Found, topic: 'tokens' | 'observations', name: string, record: StoredRecord): void => {
+  const { partition, offset } = record
+  const [kind, where] = [
+    topic === 'tokens' ? 'token' : 'observation',
+    `${name}, partition ${partition}, offset ${offset}`,
+  ] as const
+  found({
+    kind,
+    session: keyText(record),
+    where,
+    message: 'The record is no event: its value was altered, or somebody else wrote it.',
+  })
+}
 
 /** The last deletion of each session that was deleted, as the observations tell it: the offset of its event. */
 export const readDeletions = async (
@@ -139,7 +173,8 @@ export const readDeletions = async (
   const deleted = new Map<string, number>()
   for await (const record of all(log, names.observations, partition)) {
     const value = textOf(record.value ?? new Uint8Array(0))
-    if (value.startsWith('{"type":"deleted"')) deleted.set(keyText(record), causeOffset(record))
+    const placed = value.startsWith('{"type":"deleted"') ? placedIn(record) : null
+    if (placed !== null) deleted.set(keyText(record), placed.cause.offset)
   }
   return deleted
 }

@@ -1,8 +1,8 @@
 /**
  * verify: no second truth. Every session is recomputed from its first event with a fresh context, and what the log holds is
  * compared on the way: each generated token and observation, each head that is still there, each snapshot a head names, each
- * dead letter. Where the first events are gone (trimmed, or the session was imported) it begins at the oldest snapshot that is
- * still there, and says so. Nothing is written.
+ * dead letter. Where the first events are gone (trimmed, or the session was imported, or was forked from one that is gone) it begins at the
+ * oldest state that is still there, and says so. Of a closed session that may be its newest head: then nothing is recomputed. Nothing is written.
  *
  * The recomputation shares the operators with the live stream (it must: they define what an event means) but starts from
  * the events alone; what it is compared with was written by other processes at other times.
@@ -13,7 +13,7 @@ import { historyFrom } from '../state/history.ts'
 import { countChanged } from '../streams/grown.ts'
 import type { StoredRecord } from '../streams/log.ts'
 import { advance, blank, type SessionState } from './advance.ts'
-import { forkEvents, withAncestors } from './ancestors.ts'
+import { firstGap, forkEvents, withAncestors } from './ancestors.ts'
 import { type ContextStore, createContextStore } from './context-store.ts'
 import { parentOf, sessionFor } from './fork.ts'
 import { homesOf, sessionText } from './input.ts'
@@ -21,7 +21,7 @@ import { setAside } from './set-aside.ts'
 import { tokenizeEvent } from './tokenize.ts'
 import { isCancel, type Step, type Tokenized } from './types.ts'
 import { validateRecord } from './validate.ts'
-import { cancelledIn, noteCancelled, strayCancels, verifyCancel, verifyRequest } from './verify-cancelled.ts'
+import { cancelledIn, noteCancelled, readGoneCancels, verifyCancel, verifyRequest } from './verify-cancelled.ts'
 import {
   compareDeadLetter,
   compareDeletions,
@@ -41,13 +41,15 @@ import {
   type VerifyOptions,
 } from './verify-scene.ts'
 import { checkBlobs, nothingHashed, readSnapshots, snapshotDifference } from './verify-snapshots.ts'
-import { beginAtSnapshot, beginWithoutParent, giveUp, isGone, isOfLostLife, leaveOut, skipTo } from './verify-start.ts'
+import { beginAtState, beginWithoutParent, giveUp, isGone, isOfLostLife, leaveOut, skipTo } from './verify-start.ts'
+import { verifyStatic } from './verify-static.ts'
 import {
   type At,
   all,
-  causeOffset,
   type Found,
   keyText,
+  noEvent,
+  placedIn,
   placeOf,
   readDeadLetters,
   readDeletions,
@@ -94,8 +96,13 @@ const createSubjects = async (
   for (const topic of ['tokens', 'observations'] as const) {
     for await (const record of all(options.log, options.names[topic], partition)) {
       const subject = subjects.get(keyText(record))
-      subject?.outputs[topic].push(record)
-      if (subject !== undefined && topic === 'tokens') noteCancelled(scene, record)
+      if (subject === undefined) continue
+      if (placedIn(record) === null) {
+        if (!subject.isSilent) noEvent(scene.found, topic, options.names[topic], record)
+        continue
+      }
+      subject.outputs[topic].push(record)
+      if (topic === 'tokens') noteCancelled(scene, record)
     }
   }
   return subjects
@@ -123,9 +130,13 @@ const verifyRecord = async (
   }
   const others = { newest: (id: string) => subjects.get(id)?.session?.head, homes: scene.homes }
   const out = tokenizeEvent(valid, subject.session?.head, engine.tokenizer, scene.model, others)
-  if (out.kind === 'rejected') compareDeadLetter(scene, record, out)
+  const isLost = isOfLostLife(subject, record, out.kind !== 'rejected' && out.parent !== undefined)
+  // What a session would refuse that begins here, one took that went on.
+  if (out.kind === 'rejected' && isLost && !scene.deadLetters.has(record.offset) && scene.isDone(record.offset))
+    skipTo(subject, subject.target.born, scene)
+  else if (out.kind === 'rejected') compareDeadLetter(scene, record, out)
   else if (out.event.type === 'delete') missingDeletion(scene, record)
-  else if (isOfLostLife(subject, record)) skipTo(subject, subject.target.born, scene)
+  else if (isLost) skipTo(subject, subject.target.born, scene)
   else if (!subject.finished) await recomputeOrGiveUp(scene, subject, out, parent)
   else if (scene.isDone(record.offset) && record.offset > subject.target.cursor.offset) missingHead(scene, record)
 }
@@ -160,8 +171,12 @@ const verifySessions = async (scene: Scene, ids: readonly string[]): Promise<voi
       if (subject.target.born <= deletion) outlived(subject.isSilent ? quiet : scene, id, deletion)
       leaveOut(subject, deletion + 1)
     }
-    for (const subject of subjects.values())
-      if (subject.target.born < begin) await beginAtSnapshot(subject, subject.isSilent ? quiet : scene)
+    for (const subject of subjects.values()) {
+      // Of an earlier life that was closed and forked anew, the first events are gone.
+      if (subject.target.from !== undefined && subject.target.born >= begin && subject.begins < begin)
+        leaveOut(subject, begin)
+      if (subject.target.born < begin) await beginAtState(subject, subject.isSilent ? quiet : scene)
+    }
     for await (const batch of log.read(names.chunks, partition, begin, { until: end, undecodable: true })) {
       for (const record of batch.records) {
         const id = sessionText(record, scene.validation.input)
@@ -278,40 +293,6 @@ const recomputeOrGiveUp = async (
   }
 }
 
-/** Events that are rejected whatever their session is, and sessions that should have a head and have none. */
-const verifyStatic = async (scene: Scene): Promise<void> => {
-  const { options, partition, stored, begin, end, isDone, found } = scene
-  const { log, names } = options
-  const cancels = strayCancels(scene)
-  for await (const batch of log.read(names.chunks, partition, begin, { until: end, undecodable: true })) {
-    for (const record of batch.records) {
-      const valid = validateRecord(record, scene.validation)
-      cancels.met(record, valid)
-      if (valid.kind === 'rejected') compareDeadLetter(scene, record, valid)
-      else if (record.offset <= (scene.deleted.get(valid.session) ?? -1)) continue
-      else if (!stored.heads.has(valid.session) && !stored.heads.has(parentOf(valid) ?? '')) {
-        const others = { newest: () => undefined, homes: scene.homes }
-        const out = tokenizeEvent(valid, undefined, scene.engine.tokenizer, scene.model, others)
-        if (out.kind === 'rejected') compareDeadLetter(scene, record, out)
-        else if (isDone(record.offset)) missingHead(scene, record)
-      }
-    }
-  }
-  cancels.conclude()
-  for (const topic of ['tokens', 'observations'] as const) {
-    for await (const record of all(log, names[topic], partition)) {
-      const session = keyText(record)
-      if (stored.heads.has(session) || causeOffset(record) <= (scene.deleted.get(session) ?? -1)) continue
-      found({
-        kind: topic === 'tokens' ? 'token' : 'observation',
-        session,
-        where: `${names[topic]}, partition ${partition}, offset ${record.offset}`,
-        message: 'The state topic holds no head of this session.',
-      })
-    }
-  }
-}
-
 const verifyPartition = async (
   options: VerifyOptions,
   contexts: ContextStore,
@@ -327,6 +308,7 @@ const verifyPartition = async (
   const validation = { format, input, vocabSize: model.vocabSize, readsText: tokenizer !== null }
   const forks = await forkEvents(log, names.chunks, partition, [begin, end], validation)
   const told = new Map<number, number>()
+  const deleted = await readDeletions(log, names, partition)
   const scene: Scene = {
     options,
     partition,
@@ -344,8 +326,10 @@ const verifyPartition = async (
     deadLetters: await readDeadLetters(log, names, partition),
     told,
     forks,
-    deleted: await readDeletions(log, names, partition),
+    goneCancels: await readGoneCancels(all(log, names.tokens, partition), deleted, begin),
+    deleted,
     firsts: new Map(forks.map(({ parent }) => [parent, Number.POSITIVE_INFINITY])),
+    gap: forks.length === 0 ? Number.POSITIVE_INFINITY : await firstGap(log, names.chunks, partition, [begin, end]),
     begin,
     end,
     isDone: (offset) =>

@@ -247,6 +247,8 @@ export const createPages = (
     read,
     common(pages, other) {
       return pages.blocks.map((own, g) => {
+        // A ring comes whole, with what is not in blocks: none of its blocks is taken over.
+        if (layout.growth[g]!.places !== undefined) return 0
         const ends = own.findIndex((block, at) => block !== other.blocks[g]![at])
         return ends < 0 ? own.length : ends
       })

@@ -1,12 +1,16 @@
 /** Sessions of a model with a window: their rings lie in blocks, of which a snapshot writes those that a new lap wrote. */
 import { readFileSync, rmSync, writeFileSync } from 'node:fs'
-import { expect, test } from 'vitest'
+import { expect, test, vi } from 'vitest'
+import type { Context } from '../../src/engine/context.ts'
+import { type ContextStore, createContextStore } from '../../src/operators/context-store.ts'
 import { verifyLog } from '../../src/operators/verify.ts'
 import { encodeManifest, namedIn, readManifest } from '../../src/state/manifest.ts'
 import { readSnapshotFile } from '../../src/state/snapshot.ts'
 import { cutParts } from '../engine/cut-parts.ts'
+import { feed, sameBytes } from '../engine/helpers.ts'
 import { safetensors, writePackage } from '../engine/packages.ts'
 import { randomDecoder, windowedGemma3 } from '../models/decoders.ts'
+import { ids } from '../sessions/helpers.ts'
 import { eventually } from '../streams/helpers.ts'
 import {
   BLOCK_BYTES,
@@ -29,6 +33,10 @@ const SHORT_BYTES = (BLOCK_BYTES * 132) / 256
 const benches = growingBenches(WINDOW)
 /** Four blocks of the same size. */
 const even = growingBenches(1024)
+
+const tokens = (count: number): number[] => ids(7, count, 250)
+const fed = (store: ContextStore, context: Context, given: readonly number[]) =>
+  store.submit({ context, tokens: Int32Array.from(given), nats: false })
 
 /** The runs that the newest snapshot names. */
 const runsIn = async (bench: Bench, session: string) => {
@@ -216,3 +224,28 @@ test('a manifest of a version that kept rings in the file is gone on from, and t
     await bench.close()
   }
 })
+
+test('a fork comes back from files while its parent, of whose ring it had the blocks, is in memory', () =>
+  benches.use(async ({ model }) => {
+    const alone = model.createContext()
+    await feed(model, alone, tokens(600))
+    const store = createContextStore(model, { maxBytes: 2 * alone.bytes, spillDir: freshFolder() })
+    try {
+      const parent = store.createContext('parent')
+      await fed(store, parent, tokens(600))
+      const child = await store.forkContext(parent, 'child')
+      await fed(store, child, [1])
+      const [one, other] = [store.createContext('one'), store.createContext('other')]
+      // All go, one after the other; the parent comes back first.
+      for (const context of [one, other, parent]) {
+        await fed(store, context, context === parent ? [2] : tokens(600))
+        await vi.waitFor(() => expect(store.stats.spilled).toBeGreaterThan(0))
+      }
+      await fed(store, child, [3])
+      await feed(model, alone, [1, 3])
+      expect(sameBytes(await child.state(), await alone.state())).toBe(true)
+    } finally {
+      await store.close()
+      alone.close()
+    }
+  }))

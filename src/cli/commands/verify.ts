@@ -18,22 +18,40 @@ import {
 import { on, optional } from '../flags.ts'
 import { count, plural, print, printable, printJson, say } from '../output.ts'
 
-/** Sessions without a beginning that are named one by one. */
-const PARTIAL_SHOWN = 10
+/** Sessions of each kind that are named one by one. */
+const SHOWN = 10
+
+/** The first of these sentences, and how many more there are. */
+const printSome = (sentences: readonly string[]): void => {
+  for (const sentence of sentences.slice(0, SHOWN)) print(printable(sentence))
+  if (sentences.length > SHOWN) print(`and ${count(sentences.length - SHOWN)} more.`)
+}
+
+const GONE = {
+  input: 'its first events are not in the log',
+  parent: 'the session that it was forked from was deleted, or cannot be computed up to there',
+} as const
 
 const tell = (result: Verification, seconds: number, blobs: boolean): void => {
-  const { findings, partial } = result
+  const { findings, partial, notRecomputed } = result
   for (const { kind, session, partition, where, message } of findings) {
     const whose = session === null ? '' : `, session "${session}"`
     print(printable(`${kind} (partition ${partition}${whose}, ${where}): ${message}`))
   }
-  for (const { session, fromPulse } of partial.slice(0, PARTIAL_SHOWN)) {
-    const from = `from pulse ${count(fromPulse)} on: its first events are not in the log`
-    print(printable(`Session "${session}" was recomputed ${from}.`))
-  }
-  if (partial.length > PARTIAL_SHOWN) print(`and ${count(partial.length - PARTIAL_SHOWN)} more.`)
+  printSome(
+    partial.map(
+      ({ session, fromPulse }) =>
+        `Session "${session}" was recomputed from pulse ${count(fromPulse)} on: its first events are not in the log.`,
+    ),
+  )
+  printSome(
+    notRecomputed.map(
+      ({ session, because }) =>
+        `Session "${session}" has ended and was not recomputed: ${GONE[because]}, and no state before its end is kept.`,
+    ),
+  )
   print(
-    `Recomputed ${plural(result.sessions, 'session')} from ${plural(result.events, 'event')} in ${seconds.toFixed(1)} s; compared ${plural(result.tokensCompared, 'generated token')}, ${plural(result.headsCompared, 'head')}, ${plural(result.snapshotsCompared, 'snapshot')}.`,
+    `Recomputed ${plural(result.sessions - notRecomputed.length, 'session')} from ${plural(result.events, 'event')} in ${seconds.toFixed(1)} s; compared ${plural(result.tokensCompared, 'generated token')}, ${plural(result.headsCompared, 'head')}, ${plural(result.snapshotsCompared, 'snapshot')}.`,
   )
   if (result.deleted > 0)
     print(`${plural(result.deleted, 'session')} had been deleted; what they were before is not recomputed.`)
@@ -58,7 +76,7 @@ export const verify = command({
     ...blockFlags,
   },
   notes:
-    'Needs a log at rest: stop the workers first, or what they write meanwhile would look like a difference. A log that moved while it was read is said to have moved, and nothing is said of its contents. Where the first events of a session are gone, verify begins at its oldest snapshot and says at which pulse (a pulse is one token read or written).',
+    'Needs a log at rest: stop the workers first, or what they write meanwhile would look like a difference. A log that moved while it was read is said to have moved, and nothing is said of its contents. Where the first events of a session are gone, verify begins at its oldest snapshot and says at which pulse (a pulse is one token read or written). A closed session keeps no snapshot: where its first events, or the session that it was forked from, are gone, verify says that it was not recomputed, which is no difference.',
   examples: [
     'verify --log file:continuo.db --model models/demo',
     'verify --log file:continuo.db --model models/demo --blob-store blobs --blobs',

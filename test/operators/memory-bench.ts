@@ -118,12 +118,14 @@ export const inTopic: Damage = {
 }
 
 /** One bit of the value of a record of an embedded log. */
-export const flipRecord = ({ url }: Bench, topic: string, offset: number): void => {
+export const flipRecord = ({ url }: Bench, topic: string, offset: number, partition = 0): void => {
   const db = new DatabaseSync(url.slice('file:'.length))
-  const where = 'topic = (SELECT id FROM topics WHERE name = ?) AND "offset" = ?'
-  const { value } = db.prepare(`SELECT value FROM records WHERE ${where}`).get(topic, offset) as { value: Uint8Array }
+  const where = 'topic = (SELECT id FROM topics WHERE name = ?) AND partition = ? AND "offset" = ?'
+  const { value } = db.prepare(`SELECT value FROM records WHERE ${where}`).get(topic, partition, offset) as {
+    value: Uint8Array
+  }
   value[value.length >> 1]! ^= 4
-  db.prepare(`UPDATE records SET value = ? WHERE ${where}`).run(value, topic, offset)
+  db.prepare(`UPDATE records SET value = ? WHERE ${where}`).run(value, topic, partition, offset)
   db.close()
 }
 

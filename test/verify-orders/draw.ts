@@ -165,7 +165,7 @@ export const drawOrder = (seed: number, { model: given, kills, log }: DrawOption
   const runs = Array.from({ length: count }, (_, at) => {
     const own = all.slice(at * share, (at + 1) * share)
     const lateFrom = chance(0.4) ? below(own.length + 1) : own.length
-    const settings: Omit<Settings, 'tight'> = {
+    const settings: Omit<Settings, 'tight' | 'roomTurn'> = {
       snapshotEvery: pick([1, 8, 64, 4096]),
       commitInterval: pick([0, 5, 50]),
       maxContexts: pick([1, 3, 16]),
@@ -184,6 +184,6 @@ export const drawOrder = (seed: number, { model: given, kills, log }: DrawOption
   return {
     model,
     partitions: chance(0.15) ? 2 : 1,
-    runs: runs.map((run) => ({ ...run, settings: { ...run.settings, tight: chance(0.4) } })),
+    runs: runs.map((run) => ({ ...run, settings: { ...run.settings, tight: chance(0.4), roomTurn: pick([0, 2000]) } })),
   }
 }

@@ -76,10 +76,10 @@ test('after an order verify finds one bit that is wrong in any record of tokens,
           return snapshot !== undefined
         })
         if (last === undefined) continue
-        flipRecord(bench, bench.names[topic], last.offset)
+        flipRecord(bench, bench.names[topic], last.offset, last.partition)
         const { findings } = await verification(bench)
         expect(findings.length, `${order.model}, ${topic}, offset ${last.offset}`).toBeGreaterThan(0)
-        flipRecord(bench, bench.names[topic], last.offset)
+        flipRecord(bench, bench.names[topic], last.offset, last.partition)
         flips += 1
       }
       expect((await verification(bench)).findings).toEqual([])

@@ -64,6 +64,7 @@ const runKilled = async (
     ['--commit-interval', settings.commitInterval],
     ['--snapshot-every', settings.snapshotEvery],
     ['--max-contexts', settings.maxContexts],
+    ['--context-turn', settings.roomTurn ?? 2000],
     ['--compact-floor', settings.compactFloor],
     ['--session-share', settings.sessionShare],
     ['--threads', 1],

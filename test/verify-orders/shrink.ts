@@ -32,12 +32,13 @@ function* smaller(order: Order): Generator<Order> {
       snapshotEvery: 4096,
       commitInterval: 5,
       maxContexts: 16,
+      roomTurn: 2000,
       compactFloor: 1 << 20,
       sessionShare: 64,
       tight: false,
     }
     for (const [name, value] of Object.entries(plain))
-      if (settings[name as keyof typeof plain] !== value)
+      if ((settings[name as keyof typeof plain] ?? value) !== value)
         yield withRun(at, { settings: { ...settings, [name]: value } })
   }
   if (order.partitions > 1) yield { ...order, partitions: 1 }

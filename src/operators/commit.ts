@@ -26,10 +26,15 @@ export interface CommitDeps
 /** Steps of one transaction at most, and the backlog at which a commit does not wait for its time. */
 const BUDGET_STEPS = 2048
 const BUDGET_BYTES = 4 * 1024 * 1024
+/** Steps of a transaction that somebody waits for, beside those of the sessions that are waited for. */
+const BUDGET_BESIDE = 32
 /** Bytes of snapshots that one transaction waits for, where their sessions have heads in the log already. */
 const BUDGET_REQUIRED = 1024 * 1024
-/** Where somebody waits for tokens, a commit begins once the last one is over for so many times its own duration. */
-const REST = 1
+/** Where somebody waits for tokens, a commit begins once the last one is over for its own duration, or for so long, ms. */
+const MOST_REST = 8
+/** The same of the pieces of snapshots, for so long after somebody waited, ms: a commit may have to wait for one. */
+const SNAPSHOT_REST = 2
+const MOMENT = 1000
 
 /** Steps; the bytes of their records; and those of them with tokens that somebody waits for. */
 interface Count {
@@ -84,17 +89,30 @@ export const commit =
       const snapshots = createSnapshotWriter({ ...deps, wake, onWritten, isGarbageDue })
       const compaction = createCompaction({ ...deps, wake, snapshots })
 
+      let awaitedAt = Number.NEGATIVE_INFINITY
+      let restUntil = Number.NEGATIVE_INFINITY
+      const snapshotStep = async (): Promise<void> => {
+        const start = performance.now()
+        await snapshots.step()
+        const over = performance.now()
+        restUntil = over - awaitedAt < MOMENT ? over + SNAPSHOT_REST * (over - start) : over
+      }
+
       /** Waits for the next round: at once over budget or at the end, else when the interval has passed. */
       const due = async (lastStart: number, lastTook: number): Promise<void> => {
         while (!cancelled && !ended) {
           const steps = all.steps - stuck.steps
           const work = steps > 0 || table.hasTouched
-          const pause = all.awaited > stuck.awaited ? Math.min(deps.interval, (1 + REST) * lastTook) : deps.interval
+          const pause =
+            all.awaited > stuck.awaited
+              ? Math.min(deps.interval, lastTook + Math.min(lastTook, MOST_REST))
+              : deps.interval
           const left = lastStart + pause - performance.now()
           const isOver = steps >= BUDGET_STEPS || all.bytes - stuck.bytes >= BUDGET_BYTES
           if (work && (left <= 0 || hasLeft || isOver)) return
-          if (snapshots.hasWork) {
-            await snapshots.step()
+          const rest = snapshots.hasWork ? restUntil - performance.now() : Number.POSITIVE_INFINITY
+          if (rest <= 0) {
+            await snapshotStep()
             continue
           }
           if (compaction.hasGarbageWork) {
@@ -102,7 +120,8 @@ export const commit =
             continue
           }
           await new Promise<void>((resolve) => {
-            const timer = work ? setTimeout(wake, left) : undefined
+            const pause = Math.min(rest, work ? left : Number.POSITIVE_INFINITY)
+            const timer = pause < Number.POSITIVE_INFINITY ? setTimeout(wake, pause) : undefined
             endWait = () => {
               clearTimeout(timer)
               resolve()
@@ -111,15 +130,23 @@ export const commit =
         }
       }
 
-      /** The next steps in their order; past those whose snapshots are not written yet, or would take too long, steps of other sessions. */
+      /**
+       * The next steps, those of a session in their order. They go past steps whose snapshots are not written yet, or would take too long; and where
+       * somebody waits for tokens, past all but a few of the sessions that nobody waits for, so that the transaction is short.
+       */
       const take = (): EmittedStep[] => {
+        const hurried = new Set<string>()
+        if (all.awaited > stuck.awaited)
+          for (const step of pending) if (step.awaited === true) for (const each of ordersOf(step)) hurried.add(each)
         let bytes = 0
         let required = 0
-        /** Sessions of which a step stays: what is later in their order stays too. */
-        const staying = new Set<string>()
+        let beside = 0
+        /** Sessions of which a step stays: what is later in their order stays too. True: for a snapshot. */
+        const staying = new Map<string, boolean>()
         const going = new Set<string | null>()
         const taken: EmittedStep[] = []
         const left: EmittedStep[] = []
+        const waiting: EmittedStep[] = []
         hasLeft = false
         let at = 0
         for (; at < pending.length && taken.length < BUDGET_STEPS && bytes < BUDGET_BYTES; at += 1) {
@@ -127,17 +154,24 @@ export const commit =
           const { session, head } = step
           const sessions = ordersOf(step)
           const needs = head === null ? 0 : table.captures.required(head)
-          let stays = sessions.some((each) => staying.has(each))
-          if (needs > 0 && !stays && !table.heads.has(session!) && !going.has(session)) {
+          const reasons = sessions.flatMap((each) => staying.get(each) ?? [])
+          let forSnapshot = reasons.includes(true)
+          let stays = reasons.length > 0
+          if (!stays && needs > 0 && !table.heads.has(session!) && !going.has(session)) {
             table.captures.begin(head!)
+            forSnapshot = true
             stays = true
-          } else if (needs > 0 && !stays && required >= BUDGET_REQUIRED) {
+          } else if (!stays && needs > 0 && required >= BUDGET_REQUIRED) {
             hasLeft = true
             stays = true
+          } else if (!stays && hurried.size > 0 && !sessions.some((each) => hurried.has(each))) {
+            beside += 1
+            stays = beside > BUDGET_BESIDE
           }
           if (stays) {
-            for (const each of sessions) staying.add(each)
+            for (const each of sessions) staying.set(each, forSnapshot || staying.get(each) === true)
             left.push(step)
+            if (forSnapshot) waiting.push(step)
             continue
           }
           going.add(session)
@@ -147,7 +181,7 @@ export const commit =
         }
         pending.splice(0, at, ...left)
         add(all, taken, -1)
-        stuck = countOf(left)
+        stuck = countOf(waiting)
         return taken
       }
 
@@ -177,7 +211,7 @@ export const commit =
           const start = performance.now()
           if (!(await round())) {
             // All that is left waits for snapshots.
-            await (ended ? snapshots.finish() : snapshots.step())
+            if (ended) await snapshots.finish()
             continue
           }
           lastStart = start
@@ -185,7 +219,7 @@ export const commit =
           await compaction.trim()
           await compaction.compact()
           // Also when commits follow each other without a pause, snapshots make way.
-          await snapshots.step()
+          if (performance.now() >= restUntil) await snapshotStep()
           await compaction.garbageStep()
         }
         // Farewell: what no snapshot holds yet is saved, so that the next start replays nothing.
@@ -210,6 +244,7 @@ export const commit =
         next: (step) => {
           pending.push(step)
           add(all, [step], 1)
+          if (step.awaited === true) awaitedAt = performance.now()
           table.arrived()
           const isFirst = all.steps === stuck.steps + 1 || (step.awaited === true && all.awaited === stuck.awaited + 1)
           if (isFirst || all.steps - stuck.steps >= BUDGET_STEPS || all.bytes - stuck.bytes >= BUDGET_BYTES) wake()

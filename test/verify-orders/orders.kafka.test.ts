@@ -20,9 +20,9 @@ describe.skipIf(brokers === null)(
   `verify agrees on Kafka${missing === null ? '' : ` (no Kafka here: ${missing})`}`,
   { timeout: 3_600_000 },
   () => {
-    test('after some tens of orders', async () => shows(await playAll('kafka', [1, 24], models, fresh)))
+    test('after some tens of orders', async () => shows(await playAll('kafka', [1, 20], models, fresh)))
     test('after orders with workers that are killed', async () => {
-      const seen = await playAll('kafka-killed', [100, 6], models, fresh)
+      const seen = await playAll('kafka-killed', [100, 3], models, fresh)
       shows(seen)
       expect(seen.kills).toBeGreaterThan(0)
     })

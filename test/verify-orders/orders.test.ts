@@ -34,7 +34,7 @@ describe('verify agrees', { timeout: 3_600_000 }, () => {
     shows(await playAll('embedded', [100, 200], models), [...COMPARED, 'partial', 'notRecomputed'])
   })
   test('after orders on the embedded log with workers that are killed', { tags: 'slow' }, async () => {
-    shows(await playAll('killed', [1000, 20], models), [...COMPARED, 'kills'])
+    shows(await playAll('killed', [1000, 8], models), [...COMPARED, 'kills'])
   })
   test('after thousands of orders on the embedded log', { tags: ['slow', 'long'] }, async () => {
     shows(await playAll('embedded', [10_000, 2500], models), [...COMPARED, 'partial', 'notRecomputed'])

@@ -16,7 +16,7 @@ import { parseArgs } from 'node:util'
 import type { Page } from 'playwright-core'
 import { openBrowser, openPage } from '../test/console/browser.ts'
 import { feedMany, idOf } from '../test/console/many.ts'
-import { modelDir, quantile } from './support.ts'
+import { modelDir, quantile, servedAt } from './support.ts'
 
 const { values } = parseArgs({
   options: {
@@ -75,30 +75,7 @@ const line = (name: string, { gaps, long }: Measured): string => {
 
 await feedMany(log, sessions)
 await run('run', '--log', log, '--model', modelDir, '--until-idle', '100', '--log-level', 'silent')
-const serving = spawn(
-  process.execPath,
-  [
-    main,
-    'serve',
-    '--log',
-    log,
-    '--model',
-    modelDir,
-    '--with-worker',
-    '--threads',
-    '1',
-    '--port',
-    '0',
-    '--json',
-    '--log-level',
-    'silent',
-    '--rate-limit',
-    '0',
-  ],
-  { stdio: ['ignore', 'pipe', 'inherit'] },
-)
-const [first] = (await once(serving.stdout!, 'data')) as [Buffer]
-const { url } = JSON.parse(String(first)) as { url: string }
+const { serving, url } = await servedAt(log, '--threads', '1')
 const browser = await openBrowser()
 try {
   const { page } = await openPage(browser, url)

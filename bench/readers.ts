@@ -7,16 +7,14 @@
  * seconds later each of these is to be closed. A request is one of two tokens in another session, answered whole. Memory is that of the process of
  * `continuo serve --with-worker`, above what it had before the readers came.
  */
-import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { readFileSync } from 'node:fs'
 import { connect, type Socket } from 'node:net'
-import { join } from 'node:path'
 import { parseArgs } from 'node:util'
 import type { RecordIn } from '../src/streams/log.ts'
 import { topicNames } from '../topics/index.ts'
 import type { Generated } from '../topics/tokens.ts'
-import { embeddedPlace, median, modelDir, prepared, quantile, root } from './support.ts'
+import { embeddedPlace, median, prepared, quantile, servedAt } from './support.ts'
 
 const { values } = parseArgs({
   options: {
@@ -63,25 +61,10 @@ for (const run of runs()) {
 await log.append(topicNames(log.prefix).tokens, batch, 0)
 await log.close()
 
-const main = join(root, 'src/cli/main.ts')
-const flags = [
-  '--port',
-  '0',
-  '--json',
-  '--log-level',
-  'silent',
-  '--rate-limit',
-  '0',
-  '--max-open',
-  String(readers + 10),
-]
-const serving = spawn(
-  process.execPath,
-  [main, 'serve', '--log', url, '--model', modelDir, '--with-worker', '--stall-timeout', values.stall, ...flags],
-  { stdio: ['ignore', 'pipe', 'inherit'] },
+const { serving, url: gateway } = await servedAt(
+  url,
+  ...['--stall-timeout', values.stall, '--max-open', String(readers + 10)],
 )
-const [first] = (await once(serving.stdout!, 'data')) as [Buffer]
-const { url: gateway } = JSON.parse(String(first)) as { url: string }
 const { port } = new URL(gateway)
 
 /** Of the process, bytes. */

@@ -1,4 +1,6 @@
 /** Shared by the benches: statistics, a document of any size, and a log to run against. */
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -54,6 +56,19 @@ export const kafkaPlace = async (): Promise<Place> => {
       await broker?.stop()
     },
   }
+}
+
+/** `continuo serve --with-worker` of the demo on this log, in a process of its own, with these flags besides; it listens. */
+export const servedAt = async (log: string, ...flags: readonly string[]) => {
+  const quiet = ['--port', '0', '--json', '--log-level', 'silent', '--rate-limit', '0']
+  const serving = spawn(
+    process.execPath,
+    [join(root, 'src/cli/main.ts'), 'serve', '--log', log, '--model', modelDir, '--with-worker', ...quiet, ...flags],
+    { stdio: ['ignore', 'pipe', 'inherit'] },
+  )
+  const [first] = (await once(serving.stdout, 'data')) as [Buffer]
+  const { url } = JSON.parse(String(first)) as { url: string }
+  return { serving, url }
 }
 
 export const prepared = async (url: string, partitions: number): Promise<EventLog> => {

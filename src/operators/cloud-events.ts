@@ -86,8 +86,8 @@ export const cloudDataOf = (record: StoredRecord, format: 'json' | 'text'): Clou
 }
 
 /**
- * Headers of an input record that its outputs may carry: all but the one that says whom it counts for (shares.ts). Those that name a CloudEvent or the form of its data are left out: of a CloudEvent, and
- * where outputs are CloudEvents and have such headers of their own.
+ * Headers of an input record that its outputs may carry: all but the one that says whom the record counts for (shares.ts). Headers that name a CloudEvent
+ * or the form of its data are left out where the record is a CloudEvent, and where outputs are CloudEvents and have such headers of their own.
  */
 export const passedOn = (record: Pick<StoredRecord, 'headers'>, cloudEvents: boolean): Headers => {
   const isCloud = cloudEvents || isCloudEvent(record)

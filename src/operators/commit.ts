@@ -120,8 +120,8 @@ export const commit =
             continue
           }
           await new Promise<void>((resolve) => {
-            const pause = Math.min(rest, work ? left : Number.POSITIVE_INFINITY)
-            const timer = pause < Number.POSITIVE_INFINITY ? setTimeout(wake, pause) : undefined
+            const longest = Math.min(rest, work ? left : Number.POSITIVE_INFINITY)
+            const timer = longest < Number.POSITIVE_INFINITY ? setTimeout(wake, longest) : undefined
             endWait = () => {
               clearTimeout(timer)
               resolve()

@@ -62,7 +62,7 @@ export interface LiveSessions {
   rest(session: LiveSession): void
   /** Whether the event that has this session is to end between two steps, as others wait for its context. */
   isAskedToGo(session: LiveSession): boolean
-  /** At rest, its event is to go on: resolves when its context was given back. False: the task ends before. */
+  /** For a session at rest whose event is to go on later: resolves when the session's context was given back, with false when the task ends before. */
   away(session: LiveSession): Promise<boolean>
   /** The session is deleted: its context goes as it is, nothing of it is saved. False: the task ends before. */
   forget(id: string): Promise<boolean>
@@ -127,11 +127,13 @@ export const createLiveSessions = (options: LiveSessionsOptions): LiveSessions =
     },
     onPressure: () => makeRoom(),
   })
-  stopping.addEventListener('abort', () => {
+  /** Nobody gets a context any more, neither those that wait for their first nor those that went for a while. */
+  const closeRooms = (): void => {
     rooms.close()
     for (const gone of leaving.values()) gone(false)
     leaving.clear()
-  })
+  }
+  stopping.addEventListener('abort', closeRooms)
 
   const own = (session: LiveSession): void => void owners.set(session.context, session)
 
@@ -475,9 +477,7 @@ export const createLiveSessions = (options: LiveSessionsOptions): LiveSessions =
     async close() {
       const contexts = [...live.values()].map(({ context }) => context)
       live.clear()
-      rooms.close()
-      for (const gone of leaving.values()) gone(false)
-      leaving.clear()
+      closeRooms()
       await calls.close(contexts)
     },
   }

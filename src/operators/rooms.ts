@@ -1,7 +1,8 @@
 /**
- * Rooms: how many contexts a partition has in memory, and which session gets the next place. Sessions of a share (shares.ts) wait in a line of their
- * own, those without in one together; the lines take turns, those of shares that have half of the rooms behind the others. In a line they wait in order of arrival; a new session may pass those that have to be
- * rebuilt, while as many rebuilds as allowed are going on. No share has all rooms: some are left for the sessions of others.
+ * Rooms: how many contexts a partition has in memory, and which session gets the next one. Sessions of a share (shares.ts) wait in a line of their
+ * own, sessions without a share in one line together. The lines take turns; lines of shares that have half of the contexts come behind the others. In
+ * a line sessions wait in order of arrival; a new session may pass those that have to be rebuilt, while as many rebuilds as allowed are going on. No
+ * share has all contexts: some are left for the sessions of others.
  *
  *   enter ──▶ waiting ──▶ arriving ──settled──▶ alive ──▶ given back, left
  *                 └─close─▶ false

@@ -66,12 +66,13 @@ if (chosen.length === 0) {
   process.exit(2)
 }
 
-/** Lines by which vitest, the native tests, the compilers and the sanitizers name what failed. */
-const NAMES_A_FAILURE =
-  /^\s*(FAIL|FAILED|not ok|\w*Error)\b|failed to load|No test files|: error\b|ERROR: |runtime error|✖|was ended by/
+/** Lines that say which test failed: of vitest and of the native tests. The first ones are repeated at the end. */
+const NAMES_A_TEST = /^\s*(FAIL|FAILED|not ok)\b|failed to load|No test files|✖/
+/** Lines that say how: errors, and those of the compilers and the sanitizers. The last ones are repeated. */
+const NAMES_A_CAUSE = /^\s*\w*Error\b|: (fatal )?error( TS\d+)?: |ERROR: |runtime error|was ended by/
 const SHOWN = 12
 
-/** Runs a command and passes on what it prints, at once or when it has ended. `named`: the last lines of its output that name a failure. */
+/** Runs a command and passes on what it prints, at once or when it has ended. `named`: lines of its output that name a failure. */
 const runStep = async ({ name, run: [command, args], computes = false }) => {
   const title = `\n══ ${name}: ${command === process.execPath ? 'node' : command} ${args.join(' ')}\n`
   if (!computes) console.log(title)
@@ -83,7 +84,8 @@ const runStep = async ({ name, run: [command, args], computes = false }) => {
   })
   // Its children inherit it.
   if (computes && child.pid !== undefined) setPriority(child.pid, constants.priority.PRIORITY_BELOW_NORMAL)
-  const named = []
+  const tests = []
+  const causes = []
   const kept = []
   for (const [stream, shown] of [
     [child.stdout, process.stdout],
@@ -93,15 +95,25 @@ const runStep = async ({ name, run: [command, args], computes = false }) => {
     else stream.pipe(shown, { end: false })
     createInterface({ input: stream }).on('line', (coloured) => {
       const line = stripVTControlCharacters(coloured)
-      if (!NAMES_A_FAILURE.test(line)) return
-      named.push(line.trim().slice(0, 400))
-      if (named.length > SHOWN) named.shift()
+      const short = line.trim().slice(0, 400)
+      if (NAMES_A_TEST.test(line)) {
+        if (tests.length < SHOWN) tests.push(short)
+      } else if (NAMES_A_CAUSE.test(line)) {
+        causes.push(short)
+        if (causes.length > SHOWN) causes.shift()
+      }
     })
   }
   const [status, signal] = await once(child, 'close').catch((error) => [null, error.message])
   if (computes) console.log(`${title}\n${Buffer.concat(kept)}`)
   const how = status === 0 ? 'passed' : `FAILED (${signal ?? `exit ${status}`})`
-  return { name, passed: status === 0, how, named, seconds: Math.round((performance.now() - began) / 1000) }
+  return {
+    name,
+    passed: status === 0,
+    how,
+    named: [...tests, ...causes],
+    seconds: Math.round((performance.now() - began) / 1000),
+  }
 }
 
 /** What .ci/run may take, minutes: docs/testing.md says what to do beyond. */

@@ -26,4 +26,5 @@ if (nodeIsOld) {
 nodeModule.enableCompileCache(compiledFolder())
 
 const code = await runLine(process.argv.slice(2))
-process.stdout.write('', () => process.exit(code))
+// What a slow reader of a pipe has not taken yet would be lost, and on stderr with it the sentence that says what went wrong.
+process.stdout.write('', () => process.stderr.write('', () => process.exit(code)))

@@ -1,7 +1,7 @@
 /** Small things of a first hour: pages as wide as the terminal, how much of the input is left, names that are wrong, a prompt from a pipe. */
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { writeFileSync } from 'node:fs'
+import { openSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { pathToFileURL } from 'node:url'
 import fc from 'fast-check'
@@ -89,6 +89,27 @@ describe('the command line', () => {
       err: '--prompt - reads standard input, and nothing came from there.\n',
     })
   })
+})
+
+test('a slow reader of stderr gets all of it before the command ends', async () => {
+  // Node writes megabytes about the modules that it loads, far more than a pipe holds.
+  const command = (stderr: 'pipe' | number) =>
+    spawn(process.execPath, [join('src', 'cli', 'main.ts'), 'run', '--help'], {
+      cwd: ROOT,
+      env: { ...process.env, NODE_DEBUG: 'esm' },
+      stdio: ['ignore', 'pipe', stderr],
+    })
+  const file = join(temporary(), 'stderr')
+  const toFile = command(openSync(file, 'w'))
+  await once(toFile.stdout!.resume(), 'close')
+  const toPipe = command('pipe')
+  // The command has written everything once its page is there.
+  await once(toPipe.stdout!, 'data')
+  let said = ''
+  for await (const text of toPipe.stderr!.setEncoding('utf8')) said += text
+  const anyProcess = (text: string) => text.replaceAll(/^ESM \d+:/gm, 'ESM:').length
+  expect(said.length).toBeGreaterThan(2 ** 20)
+  expect(anyProcess(said)).toBe(anyProcess(readFileSync(file, 'utf8')))
 })
 
 describe('a build that takes minutes', () => {

@@ -2,6 +2,7 @@
  * How long a session waits for two tokens beside one that sends far more than can be worked off, in the same partition.
  *
  *   node bench/greed.ts [--kinds generates,file,forks,sessions] [--asks 40] [--logs embedded,kafka] [--threads 2] [--events 9000] [--megabytes 20]
+ *     [--read-ahead MB]
  *
  *   generates   one session is sent --events requests of a million tokens each
  *   file        one session is sent --megabytes of text, in records of 4 kB
@@ -11,6 +12,7 @@
  *
  * An ask sends a text of 16 bytes with a request for two tokens, and ends when the last of these is read from the topic. The ratio is to the same on a
  * log where nobody else sends anything. Memory is the most that the process has while it is asked, above what it had before the greedy events.
+ * Past is what a worker that starts reads of the log before its first answer, and how fast: --read-ahead lets it read past more than a gigabyte.
  */
 import { parseArgs } from 'node:util'
 import { follow } from '../src/client/follow.ts'
@@ -18,6 +20,7 @@ import { openPackage } from '../src/models/open.ts'
 import { SHARE_HEADER } from '../src/operators/shares.ts'
 import { startWorker } from '../src/operators/worker.ts'
 import type { Headers, RecordIn } from '../src/streams/log.ts'
+import { SOURCE_LIMITS, sizeOf } from '../src/streams/source.ts'
 import type { ChunkInput } from '../topics/chunks.ts'
 import { topicNames } from '../topics/index.ts'
 import type { Generated } from '../topics/tokens.ts'
@@ -31,6 +34,7 @@ const { values } = parseArgs({
     threads: { type: 'string', default: '2' },
     events: { type: 'string', default: '9000' },
     megabytes: { type: 'string', default: '20' },
+    'read-ahead': { type: 'string', default: String(SOURCE_LIMITS.readAhead / 1e6) },
   },
 })
 const asks = Number(values.asks)
@@ -78,6 +82,7 @@ const { model, tokenizer } = await openPackage(modelDir, { threads: Number(value
 /** The times of the asks, ms, and the memory beside them. `greedy`: what is sent before. */
 const measure = async (place: Place, greedy: Iterable<RecordIn>) => {
   const log = await prepared(place.fresh(), 1)
+  let sent = 0
   const names = topicNames(log.prefix)
   const before = process.memoryUsage().rss
   let most = before
@@ -91,10 +96,13 @@ const measure = async (place: Place, greedy: Iterable<RecordIn>) => {
   }
   for (const one of greedy) {
     batch.push(one)
+    sent += sizeOf(one)
     if (batch.length === 200) await flush()
   }
   await flush()
+  const started = performance.now()
   const worker = await startWorker({
+    limits: { ...SOURCE_LIMITS, readAhead: Number(values['read-ahead']) * 1e6 },
     ...{ log, names, model, tokenizer, group: 'bench', format: 'json' },
     ...{ commitInterval: 100, snapshotEvery: 16_384, maxContexts: 512, compactFloor: 4 << 20 },
     warn: (message) => console.error(message),
@@ -107,6 +115,7 @@ const measure = async (place: Place, greedy: Iterable<RecordIn>) => {
     signal: over.signal,
   })
   const times: number[] = []
+  let past: { readonly megabytes: number; readonly seconds: number } | null = null
   // The first asks find a worker that is still reading what was sent before them.
   for (let ask = -3; ask < asks; ask += 1) {
     const requestId = `ask-${ask}`
@@ -125,6 +134,7 @@ const measure = async (place: Place, greedy: Iterable<RecordIn>) => {
       const event = JSON.parse(Buffer.from(value.value!).toString()) as Generated
       if (event.session === 'innocent' && event.requestId === requestId && event.finish !== null) break
     }
+    if (past === null) past = { megabytes: sent / 1e6, seconds: (performance.now() - started) / 1000 }
     if (ask >= 0) times.push(performance.now() - began)
   }
   clearInterval(watch)
@@ -132,7 +142,7 @@ const measure = async (place: Place, greedy: Iterable<RecordIn>) => {
   await arrivals.return(undefined)
   await worker.stop()
   await log.close()
-  return { times, memory: (most - before) / 1e6 }
+  return { times, memory: (most - before) / 1e6, past: past! }
 }
 
 const wanted = values.logs.split(',')
@@ -140,15 +150,15 @@ const places: Place[] = []
 if (wanted.includes('embedded')) places.push(embeddedPlace())
 if (wanted.includes('kafka')) places.push(await kafkaPlace())
 try {
-  console.log('                           median     p99   ratio of median, of p99    memory')
+  console.log('                           median     p99   ratio of median, of p99    memory   past')
   for (const place of places) {
     const alone = await measure(place, [])
     for (const kind of ['idle', ...values.kinds.split(',')]) {
-      const { times, memory } = kind === 'idle' ? alone : await measure(place, KINDS[kind]!())
+      const { times, memory, past } = kind === 'idle' ? alone : await measure(place, KINDS[kind]!())
       const figures = [median(times), quantile(times, 0.99)] as const
       const ratios = [figures[0] / median(alone.times), figures[1] / quantile(alone.times, 0.99)] as const
       console.log(
-        `${`${place.name}, ${kind}`.padEnd(22)}${figures.map((ms) => `${ms.toFixed(0)} ms`.padStart(9)).join('')}${ratios.map((ratio) => ratio.toFixed(2).padStart(11)).join('')}${`${memory.toFixed(0)} MB`.padStart(17)}`,
+        `${`${place.name}, ${kind}`.padEnd(22)}${figures.map((ms) => `${ms.toFixed(0)} ms`.padStart(9)).join('')}${ratios.map((ratio) => ratio.toFixed(2).padStart(11)).join('')}${`${memory.toFixed(0)} MB`.padStart(17)}  ${past.megabytes.toFixed(0)} MB, ${(past.megabytes / past.seconds).toFixed(0)} MB/s`,
       )
     }
   }

@@ -2,7 +2,7 @@
  * How long a session waits for two tokens beside one that sends far more than can be worked off, in the same partition.
  *
  *   node bench/greed.ts [--kinds generates,file,forks,sessions] [--asks 40] [--logs embedded,kafka] [--threads 2] [--events 9000] [--megabytes 20]
- *     [--read-ahead MB]
+ *     [--read-ahead MB] [--places N]
  *
  *   generates   one session is sent --events requests of a million tokens each
  *   file        one session is sent --megabytes of text, in records of 4 kB
@@ -12,7 +12,8 @@
  *
  * An ask sends a text of 16 bytes with a request for two tokens, and ends when the last of these is read from the topic. The ratio is to the same on a
  * log where nobody else sends anything. Memory is the most that the process has while it is asked, above what it had before the greedy events.
- * Past is what a worker that starts reads of the log before its first answer, and how fast: --read-ahead lets it read past more than a gigabyte.
+ * Past is what a worker that starts reads of the log before its first answer, and how fast: --read-ahead and --places let it read past more
+ * than a gigabyte, or a million events.
  */
 import { parseArgs } from 'node:util'
 import { follow } from '../src/client/follow.ts'
@@ -34,6 +35,7 @@ const { values } = parseArgs({
     threads: { type: 'string', default: '2' },
     events: { type: 'string', default: '9000' },
     megabytes: { type: 'string', default: '20' },
+    places: { type: 'string', default: String(SOURCE_LIMITS.places) },
     'read-ahead': { type: 'string', default: String(SOURCE_LIMITS.readAhead / 1e6) },
   },
 })
@@ -102,7 +104,7 @@ const measure = async (place: Place, greedy: Iterable<RecordIn>) => {
   await flush()
   const started = performance.now()
   const worker = await startWorker({
-    limits: { ...SOURCE_LIMITS, readAhead: Number(values['read-ahead']) * 1e6 },
+    limits: { ...SOURCE_LIMITS, places: Number(values.places), readAhead: Number(values['read-ahead']) * 1e6 },
     ...{ log, names, model, tokenizer, group: 'bench', format: 'json' },
     ...{ commitInterval: 100, snapshotEvery: 16_384, maxContexts: 512, compactFloor: 4 << 20 },
     warn: (message) => console.error(message),

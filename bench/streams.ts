@@ -10,27 +10,27 @@
  *   again     docs/formats.md, its lines in the first 64 kB, is read twice in one session: bits per byte of both times
  *   new lines a line is new if it is the first of its template; lines 1 to 100 are left out. AUC of every score; of the k highest, k being the number
  *             of new lines, the share that is new, and the share of the new ones that is among the 2k highest (logs with ten new lines or more);
- *             precision and recall of alarms
+ *             precision and recall of the references that say yes or no (bench/streams/miners.ts)
  *   planted   with --planted: lines of five kinds are planted behind line 800; their median place in the order by a score, and how many are in the
  *             top 2 %, over all logs
  */
-import { readdirSync, readFileSync } from 'node:fs'
+import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { parseArgs } from 'node:util'
 import { bytes as bytesText, table } from '../src/cli/output.ts'
-import { messageOf } from '../src/errors.ts'
+import { ContinuoError, messageOf } from '../src/errors.ts'
 import { bitsBy, type Compressor, OTHERS, PPMD } from './streams/compressors.ts'
 import { bytesOf, firstsOf, LEARNED, type LogLine, readLog, textsOf, WARM } from './streams/logs.ts'
 import { auc, findingOf, found, mean, median, placesOf } from './streams/measures.ts'
 import { createMaskedSet, createPairs, createTree, masked } from './streams/miners.ts'
-import { KINDS, MEANINGS, plant } from './streams/planting.ts'
+import { KINDS, type Kind, MEANINGS, plant } from './streams/planting.ts'
 import { openReader, type Reader } from './streams/reader.ts'
 import { SCORES, scoresOf } from './streams/scores.ts'
 import { root } from './support.ts'
 
 const { values } = parseArgs({
   options: {
-    models: { type: 'string', default: 'models/demo' },
+    models: { type: 'string', default: join(root, 'models', 'demo') },
     logs: { type: 'string', default: join(root, '..', 'shared', 'data', 'logs') },
     names: { type: 'string' },
     whole: { type: 'boolean', default: false },
@@ -39,9 +39,10 @@ const { values } = parseArgs({
   },
 })
 
-/** Logs with fewer new lines behind line 100 are not judged by their order. */
+/** A log with fewer new lines behind line 100 has an AUC, but no share of its k highest lines. */
 const ENOUGH = 10
 const TOP = 0.02
+const CSV = '.csv'
 const DOCUMENT = join('docs', 'formats.md')
 const DOCUMENT_BYTES = 2 ** 16
 
@@ -220,23 +221,22 @@ const showNewLines = (logs: readonly Judged[]): void => {
 }
 
 const showPlanted = async (readers: readonly Reader[], logs: readonly string[], seed: number): Promise<void> => {
-  /** By the name of the score, by kind: places of all planted lines of all logs. */
-  const places = new Map<string, Map<string, number[]>>()
+  /** Of each score, by kind: places of all planted lines of all logs. */
+  const places: { readonly name: string; readonly byKind: Map<Kind, number[]> }[] = []
   for (const name of logs) {
     const { lines, marks } = plant(readLog(values.logs, name).lines, seed)
     const { scored } = await readAll(readers, textsOf(lines, values.whole))
-    for (const { name, scores } of scored) {
-      const byKind = places.get(name) ?? new Map<string, number[]>()
-      places.set(name, byKind)
+    for (const [i, { name, scores }] of scored.entries()) {
+      places[i] ??= { name, byKind: new Map() }
+      const { byKind } = places[i]
       const each = placesOf(scores)
       for (const { at, kind } of marks) byKind.set(kind, [...(byKind.get(kind) ?? []), each[at]!])
     }
   }
   const cell = (each: readonly number[]): string =>
     `${figure(median(each))}, ${figure(each.filter((place) => place < TOP).length / each.length, 2)}`
-  const rows = [...places].map(([name, byKind]) => [name, ...KINDS.map((kind) => cell(byKind.get(kind) ?? []))])
-  const [sample] = places.values()
-  const header = ['', ...KINDS.map((kind) => `>${kind} (${sample?.get(kind)?.length ?? 0})`)]
+  const rows = places.map(({ name, byKind }) => [name, ...KINDS.map((kind) => cell(byKind.get(kind) ?? []))])
+  const header = ['', ...KINDS.map((kind) => `>${kind} (${places[0]?.byKind.get(kind)?.length ?? 0})`)]
   show(
     `Planted lines (seed ${seed}): median place in the order by the score; share in the top ${100 * TOP} %`,
     header,
@@ -245,18 +245,33 @@ const showPlanted = async (readers: readonly Reader[], logs: readonly string[], 
   for (const kind of KINDS) console.log(`${kind}: ${MEANINGS[kind]}`)
 }
 
+const missing = (): readonly Compressor[] =>
+  packers.filter(({ bitsOf }) => bitsOf === null).map(({ compressor }) => compressor)
+
+const whole = (flag: 'threads' | 'planted', text: string): number => {
+  if (!/^[0-9]{1,9}$/.test(text)) throw new ContinuoError('INVALID', `--${flag} is ${text}, expected a whole number.`)
+  return Number(text)
+}
+
+/** The names that were given, or all tables in the folder. */
+const namesOf = (folder: string): readonly string[] => {
+  if (values.names !== undefined) return values.names.split(',').filter(Boolean)
+  const files = existsSync(folder) ? readdirSync(folder).filter((file) => file.endsWith(CSV)) : []
+  return files.map((file) => file.slice(0, -CSV.length)).sort()
+}
+
 const run = async (): Promise<void> => {
-  const csv = '.csv'
-  const names =
-    values.names?.split(',') ??
-    readdirSync(values.logs)
-      .filter((file) => file.endsWith(csv))
-      .map((file) => file.slice(0, -csv.length))
-      .sort()
+  const names = namesOf(values.logs)
+  if (names.length === 0)
+    throw new ContinuoError(
+      'INVALID',
+      `${values.logs} has no tables. Expected logs as LogHub publishes them (NAME.csv); --logs DIR says where.`,
+    )
+  const threads = whole('threads', values.threads)
+  const seed = values.planted === undefined ? null : whole('planted', values.planted)
   const readers: Reader[] = []
   try {
-    for (const dir of values.models.split(',').filter(Boolean))
-      readers.push(await openReader(dir, Number(values.threads)))
+    for (const dir of values.models.split(',').filter(Boolean)) readers.push(await openReader(dir, threads))
     const logs: Judged[] = []
     for (const name of names) logs.push(await judge(readers, name, readLog(values.logs, name).lines))
     const what = values.whole ? 'whole lines' : 'messages'
@@ -266,14 +281,11 @@ const run = async (): Promise<void> => {
       console.log(`\n${name}: ${program} is missing. Install it: apt-get install ${install}`)
     await showAgain(readers)
     showNewLines(logs)
-    if (values.planted !== undefined) await showPlanted(readers, names, Number(values.planted))
+    if (seed !== null) await showPlanted(readers, names, seed)
   } finally {
     for (const reader of readers) reader.close()
   }
 }
-const missing = (): readonly Compressor[] =>
-  packers.filter(({ bitsOf }) => bitsOf === null).map(({ compressor }) => compressor)
-
 await run().catch((error: unknown) => {
   console.error(messageOf(error))
   process.exitCode = 1

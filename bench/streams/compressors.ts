@@ -13,10 +13,11 @@ export interface Compressor {
   /** Arguments that pack the file `x` into `x.<ending>`. */
   readonly args: readonly string[]
   readonly ending: string
-  /** Bytes of the file that hold no data; null: as many as the program makes of an empty file. */
+  /** Bytes of its file that hold no data; null: as many as the program makes of an empty file. */
   readonly header: number | null
 }
 
+/** The measure of all others. 7z 26.02 writes 106 bytes around the data of one file `x`; 118 is what the goals for readers were measured with, at most 0.5 % in PPMd's favour. */
 export const PPMD: Compressor = {
   ...{ name: 'PPMd', program: '7z', install: 'p7zip-full', ending: '7z', header: 118 },
   args: ['a', '-m0=PPMd:o=16:mem=64m', 'x.7z', 'x'],
@@ -35,7 +36,7 @@ export const OTHERS: readonly Compressor[] = [
 
 const SECONDS = 300
 
-/** Size of the file; null: the program is missing. Throws INTERNAL where it fails. */
+/** Size of the file; null: the program is missing. Throws UNAVAILABLE where it fails, or takes longer than SECONDS. */
 const fileSize = ({ program, args, ending }: Compressor, bytes: Uint8Array): number | null => {
   const folder = mkdtempSync(join(tmpdir(), 'continuo-streams-'))
   try {

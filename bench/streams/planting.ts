@@ -46,7 +46,7 @@ const FOREIGN = [
 /** `undefined`: no line of the log can have it. */
 type Change = (line: string, nth: number) => string | undefined
 
-/** Throws nothing; a kind that no line of the log can have is left out. */
+/** The log needs 1,001 lines or more, as readLog sees to. A kind that none of DRAWS drawn lines can have is left out. */
 export const plant = (log: readonly LogLine[], seed: number): Planted => {
   const random = randomFrom(seed)
   const all = log.map(({ content }) => content).join('\n')

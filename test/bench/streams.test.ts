@@ -128,13 +128,20 @@ describe('what people use', () => {
       // Equal in three of five words; then the template is: send block <*> to <*>.
       ['send block b to south', false],
       ['send block c to west', false],
-      // Two of five.
-      ['send block c from west', true],
+      // Two of five: the template has forgotten a and north.
+      ['send block a from north', true],
       ['send block c', true],
       // Another beginning, and a beginning with a digit in it, which is that of all of these.
       ['drop block c from west', true],
       ['send 1 at once', true],
       ['send 22 at once', false],
+      // Two of four are enough.
+      ['wait for one minute', true],
+      ['wait for two hours', false],
+      // The second word chooses the leaf, the third does not.
+      ['read the big file from disk', true],
+      ['read the old file from disk', false],
+      ['read a big file from disk', true],
     ] as const
     expect(lines.map(([text]) => isNew(text))).toEqual(lines.map(([, expected]) => expected))
   })

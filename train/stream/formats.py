@@ -34,7 +34,7 @@ def lines(head, text, glue=""):
     return head + (text.replace("\n", "\n" + glue) if glue else text)
 
 
-@fmt(46)
+@fmt(75)
 def bare(s):
     return lambda e: e.text
 

@@ -47,16 +47,16 @@ class Schedule:
         d = self.d = s.d
         self.s, self.line, self.n = s, line, 0
         if templates is None:
-            templates = [random_template(s) for _ in range(d.choice((3, 5, 8, 12, 20, 40, 80, 160)))]
+            templates = [random_template(s) for _ in range(d.choice((3, 5, 8, 12, 20, 40, 80, 160, 300)))]
         self.templates = templates
         self.flows = [Flow(s) for _ in range(d.choice((0, 0, 1, 2, 4)))] if flows is None else flows
         self.open, self.at_once = [], d.choice((1, 2, 5, 20))
         self.p_flow = d.choice((0.2, 0.6, 0.95)) if self.flows else 0
-        self.p_chain, self.p_burst, self.p_odd = d.choice((0, 0.3, 0.6, 0.9)), d.choice((0, 0, 0.002, 0.01, 0.05)), d.choice((0, 0.001, 0.004, 0.015))
+        self.p_chain, self.p_burst, self.p_odd = d.choice((0, 0.3, 0.6, 0.9)), d.choice((0, 0, 0.002, 0.01, 0.05)), d.choice((0, 0.001, 0.005, 0.02, 0.08))
         self.p_change, self.p_trace = d.choice((0.0002, 0.001, 0.004)), d.choice((0, 0, 0, 0.003, 0.02))
         self.trace = backtraces(s) if self.p_trace else None
         self.beats = [(d.between(5, 200), d.below(5), random_template(s)) for _ in range(d.choice((0, 0, 1, 3)))]
-        self.p_same = d.choice((0, 0, 0, 0.1, 0.4))
+        self.p_same, self.power = d.choice((0, 0, 0, 0, 0.1, 0.4)), d.choice(("flat", "half", "half", "one", "one", "more"))
         self.nested, self.depth = d.chance(0.12), 0
         self.queue, self.last, self.at = [], None, 0
         self.alive = list(range(len(templates))) if d.chance(0.5) else list(range(max(2, len(templates) // 4)))
@@ -66,7 +66,7 @@ class Schedule:
         self.after = {i: d.below(len(templates)) for i in range(len(templates))}
 
     def _rank(self):
-        self.pick = self.d.ranked(len(self.alive))
+        self.pick = self.d.ranked(len(self.alive), self.power)
 
     def __call__(self):
         self.s.clock.tick()

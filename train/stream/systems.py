@@ -37,6 +37,7 @@ class System:
     def __init__(self, d):
         self.d, self.lex, self.clock = d, Lexicon(d), Clock(d)
         self.hosts, self.users, self.shared = [], [], []
+        self.calm, self.sharing = d.choice((0.3, 1, 1, 2)), d.choice((0.1, 0.3, 0.5))
         kinds = list(KINDS)
         if d.chance(0.7):  # most systems print few kinds of values
             kinds = d.some(kinds, d.choice((4, 8, 16, 30)))

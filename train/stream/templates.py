@@ -34,9 +34,9 @@ class Style:
         self.capital, self.end = d.choice((0, 0.2, 0.9)), d.choice(("", "", "", ".", "!", "..."))
         self.equals, self.comma = d.choice(("=", "=", ": ", ":", " = ", " => ", " ")), d.choice((" ", ", ", "; ", " | ", ","))
         self.wraps = d.some(WRAPS, 3) + ["%"] * d.choice((1, 3, 8))
-        self.prefixed, self.hinted = d.choice((0, 0, 0.3, 0.8)), d.choice((0.2, 0.6, 0.9))
+        self.hinted, self.wordy = d.choice((0.2, 0.6, 0.9)), d.choice((0, 0.05, 0.1, 0.3))
         self.shapes = [d.choice(SHAPES) for _ in range(d.choice((2, 4, 10)))] + [sentence] * d.choice((1, 5, 10))
-        self.fields = [d.choice(FIELDS) for _ in range(5)]
+        self.fields = [d.choice(FIELDS) for _ in range(6)]
 
 
 def clause(s):
@@ -87,10 +87,10 @@ def hinted(s, field):
 def sentence(s, fields):
     parts = [clause(s)] if s.d.chance(0.85) or not fields else []
     for field in fields:
-        if s.d.chance(0.25):
+        if s.d.chance(s.style.wordy):
             parts.append(clause(s))
         parts.append(hinted(s, field))
-    if s.d.chance(0.15):
+    if s.d.chance(s.style.wordy / 2):
         parts.append(clause(s))
     return " ".join(parts)
 
@@ -175,7 +175,7 @@ def random_template(s, cells=()):
     for _ in range(d.choice(s.style.fields)):
         if cells and d.chance(0.5):
             fields.append(d.choice(cells))
-        elif s.shared and d.chance(0.4):
+        elif s.shared and d.chance(s.sharing):
             fields.append(d.choice(s.shared))
         else:
             fields.append(new_field(s))

@@ -272,14 +272,30 @@ def pooled(d, draw, n):
     return lambda: known[pick()]
 
 
+def recalled(d, draw, fresh, span):
+    """new values, and those of a moment ago once more: ids that several lines mention"""
+    known = [draw()]
+
+    def again():
+        if d.unit() < fresh:
+            known.append(draw())
+            del known[:-span]
+            return known[-1]
+        return d.choice(known)
+    return again
+
+
 def new_field(s, names=None):
-    """A field of one of the kinds named (else of any, by weight), its values as they come, from a pool, or sticky."""
+    """A field of one of the kinds named (else of any, by weight): values as they come, of a pool, sticky, or recalled."""
     d = s.d
     name = d.choice(names.split()) if names else s.any_kind()
     make, _, hints = KINDS[name]
     draw, u = make(s), d.unit()
-    if u < 0.25:
-        draw = pooled(d, draw, d.choice((1, 2, 3, 5, 10, 30, 100)))
-    elif u < 0.35:
+    u /= s.calm
+    if u < 0.18:
+        draw = pooled(d, draw, d.choice((1, 2, 3, 5, 10, 30, 100, 300)))
+    elif u < 0.24:
         draw = sticky(d, draw, d.choice((0.3, 0.7, 0.95)))
+    elif u < 0.34:
+        draw = recalled(d, draw, d.choice((0.1, 0.3, 0.6)), d.choice((3, 10, 50)))
     return Field(name, draw, hints)

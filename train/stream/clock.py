@@ -67,7 +67,8 @@ def access(c, d):
 
 
 def spelled(c, d):
-    pattern = d.choice(("%(w)s %(b)s %(d)02d %(t)s %(y)d", "%(w)s, %(d)d %(b)s %(y)d %(t)s +0000", "%(d)d-%(b)s-%(y)d %(t)s",
+    pattern = d.choice(("%(w)s %(b)s %(d)02d %(t)s %(y)d", "%(w)s, %(d)d %(b)s %(y)d %(t)s +0000",
+                        "%(d)d-%(b)s-%(y)d %(t)s",
                         "%(b)s %(d)d, %(y)d %(t)s"))
 
     def say():
@@ -96,7 +97,8 @@ def time_only(c, d):
 
 def epoch(c, d):
     k = d.below(4)
-    return (lambda: str(c.us // 1000000), lambda: str(c.us // 1000), lambda: "%d.%03d" % (c.us // 1000000, c.us // 1000 % 1000),
+    return (lambda: str(c.us // 1000000), lambda: str(c.us // 1000),
+            lambda: "%d.%03d" % (c.us // 1000000, c.us // 1000 % 1000),
             lambda: str(c.us))[k]
 
 

@@ -10,9 +10,10 @@ import clock
 Event = namedtuple("Event", "level component text attributes title")
 FORMATS = {}  # name: (function, weight)
 LEVELS = (  # how a system writes debug, info, warn, error
-    "DEBUG INFO WARN ERROR", "DEBUG INFO WARNING ERROR", "debug info warn error", "debug info warning err", "D I W E", "Debug Info Warn Error",
-    "[D] [I] [W] [E]", "DBG INF WRN ERR", "TRACE NOTICE WARNING SEVERE", "FINE INFO WARNING SEVERE", "10 20 30 40", "7 6 4 3", "d.. i.. W.. E!!",
-    "verbose notice alert crit", "<debug> <info> <warn> <error>", "DEBUG1 LOG WARNING FATAL", "debug: info: warning: error:")
+    "DEBUG INFO WARN ERROR", "DEBUG INFO WARNING ERROR", "debug info warn error", "debug info warning err", "D I W E",
+    "Debug Info Warn Error", "[D] [I] [W] [E]", "DBG INF WRN ERR", "TRACE NOTICE WARNING SEVERE",
+    "FINE INFO WARNING SEVERE", "10 20 30 40", "7 6 4 3", "d.. i.. W.. E!!", "verbose notice alert crit",
+    "<debug> <info> <warn> <error>", "DEBUG1 LOG WARNING FATAL", "debug: info: warning: error:")
 
 
 def fmt(weight):
@@ -46,7 +47,8 @@ def syslog3164(s):
     kind = d.below(3)
 
     def line(e):
-        tag = (e.component + "[%d]" % known[e.component], e.component, "%s/%s[%d]" % (s.lex.product, e.component, known[e.component]))[kind]
+        tag = (e.component + "[%d]" % known[e.component], e.component, 
+               "%s/%s[%d]" % (s.lex.product, e.component, known[e.component]))[kind]
         head = "%s %s %s: " % (time(), host(), tag)
         return lines("<%d>" % (8 * 16 + len(e.level)) + head if pri else head, e.text, head if kind == 0 else "")
     return line
@@ -61,8 +63,9 @@ def syslog5424(s):
     def line(e):
         nonlocal n
         n += 1
-        return "<%d>1 %s %s %s %d %s %s %s" % (165 if e.level == "info" else 163, time().replace(" ", "T"), host(), e.component, pid, e.level[:2].upper() + "01",
-                                               data % n if "%" in data else data, e.text.replace("\n", " "))
+        return "<%d>1 %s %s %s %d %s %s %s" % (
+            165 if e.level == "info" else 163, time().replace(" ", "T"), host(), e.component, pid,
+            e.level[:2].upper() + "01", data % n if "%" in data else data, e.text.replace("\n", " "))
     return line
 
 
@@ -70,9 +73,12 @@ def syslog5424(s):
 def plain(s):
     """time, level, message, in one of many orders"""
     d, time, level = s.d, clock.stamp(s.clock, s.d), levels(s)
-    pattern = d.choice(("%(t)s %(l)s %(m)s", "%(t)s [%(l)s] %(m)s", "[%(t)s] %(l)s: %(m)s", "%(t)s %(l)s %(c)s: %(m)s", "%(t)s - %(c)s - %(l)s - %(m)s", "%(t)s|%(l)s|%(c)s|%(m)s",
-                        "%(l)s %(t)s %(c)s %(m)s", "%(t)s %(m)s", "[%(t)s][%(l)s][%(c)s] %(m)s", "%(t)s;%(l)s;%(c)s;%(m)s", "%(l)s:%(c)s:%(m)s", "%(t)s\t%(l)s\t%(c)s\t%(m)s",
-                        "(%(t)s) %(c)s> %(m)s", "%(l)s %(c)s - %(m)s", "[%(l)s] %(m)s", "%(t)s: %(m)s", "%(c)s: %(m)s", "%(t)s %(c)s.%(l)s %(m)s", "{%(t)s} {%(c)s} %(m)s"))
+    pattern = d.choice((
+        "%(t)s %(l)s %(m)s", "%(t)s [%(l)s] %(m)s", "[%(t)s] %(l)s: %(m)s", "%(t)s %(l)s %(c)s: %(m)s",
+        "%(t)s - %(c)s - %(l)s - %(m)s", "%(t)s|%(l)s|%(c)s|%(m)s", "%(l)s %(t)s %(c)s %(m)s", "%(t)s %(m)s",
+        "[%(t)s][%(l)s][%(c)s] %(m)s", "%(t)s;%(l)s;%(c)s;%(m)s", "%(l)s:%(c)s:%(m)s", "%(t)s\t%(l)s\t%(c)s\t%(m)s",
+        "(%(t)s) %(c)s> %(m)s", "%(l)s %(c)s - %(m)s", "[%(l)s] %(m)s", "%(t)s: %(m)s", "%(c)s: %(m)s",
+        "%(t)s %(c)s.%(l)s %(m)s", "{%(t)s} {%(c)s} %(m)s"))
     return lambda e: pattern % {"t": time(), "l": level[e.level], "c": e.component, "m": e.text}
 
 
@@ -84,20 +90,25 @@ def java(s):
     if d.chance(0.4):
         classes = {c: ".".join(p[0] for p in n.split(".")[:-1]) + "." + n.split(".")[-1] for c, n in classes.items()}
     thread = s.field("thread").draw if d.chance(0.8) else lambda: "main"
-    pattern = d.choice(("%(t)s %(l)s [%(h)s] %(c)s - %(m)s", "%(t)s [%(h)s] %(l)s %(c)s - %(m)s", "%(t)s %(l)s %(c)s: %(m)s", "%(t)s %(l)-5s %(p)d --- [%(h)15.15s] %(c)-40.40s : %(m)s",
-                        "%(t)s %(l)s %(c)s (%(h)s): %(m)s", "[%(t)s] %(l)s %(m)s (%(c)s)", "%(l)s  %(c)s [%(h)s] %(m)s"))
-    return lambda e: pattern % {"t": time(), "l": level[e.level], "c": classes[e.component], "h": thread(), "m": e.text, "p": s.clock.pid}
+    pattern = d.choice((
+        "%(t)s %(l)s [%(h)s] %(c)s - %(m)s", "%(t)s [%(h)s] %(l)s %(c)s - %(m)s", "%(t)s %(l)s %(c)s: %(m)s",
+        "%(t)s %(l)-5s %(p)d --- [%(h)15.15s] %(c)-40.40s : %(m)s", "%(t)s %(l)s %(c)s (%(h)s): %(m)s",
+        "[%(t)s] %(l)s %(m)s (%(c)s)", "%(l)s  %(c)s [%(h)s] %(m)s"))
+    return lambda e: pattern % {"t": time(), "l": level[e.level], "c": classes[e.component], "h": thread(),
+                                "m": e.text, "p": s.clock.pid}
 
 
 @fmt(3)
 def glog(s):
     c, d = s.clock, s.d
-    files = {x: "%s.%s:%d" % (x.replace(".", "_"), d.choice(("cc", "go", "cpp", "rs")), d.scaled(10, 900)) for x in s.components}
+    files = {x: "%s.%s:%d" % (x.replace(".", "_"), d.choice(("cc", "go", "cpp", "rs")), d.scaled(10, 900))
+             for x in s.components}
     pids = [d.between(1, 40000) for _ in range(d.choice((1, 4, 20)))]
 
     def line(e):
         _, m, day, _ = c.date()
-        return "%s%02d%02d %02d:%02d:%02d.%06d %5d %s] %s" % ((e.level[0].upper(), m, day) + c.time() + (c.us % 1000000, d.choice(pids), files[e.component], e.text))
+        return "%s%02d%02d %02d:%02d:%02d.%06d %5d %s] %s" % (
+            (e.level[0].upper(), m, day) + c.time() + (c.us % 1000000, d.choice(pids), files[e.component], e.text))
     return line
 
 
@@ -105,7 +116,7 @@ def glog(s):
 def kernel(s):
     time, both = clock.uptime(s.clock, s.d), s.d.chance(0.3)
     outer, host = clock.syslog(s.clock, s.d), s.host()
-    return lambda e: "%s%s[%s] %s: %s" % (outer() + " " + host() + " kernel: " if both else "", "", time(), e.component, e.text)
+    return lambda e: "%s[%s] %s: %s" % (outer() + " " + host() + " kernel: " if both else "", time(), e.component, e.text)
 
 
 @fmt(2)
@@ -113,7 +124,9 @@ def bracketed(s):
     """a web server's error log"""
     d, time, client = s.d, clock.stamp(s.clock, s.d), s.field("ip4_port").draw
     module = d.chance(0.5)
-    return lambda e: "[%s] [%s%s] [pid %d] %s%s" % (time(), e.component + ":" if module else "", e.level, s.clock.pid, "[client %s] " % client() if e.level != "info" else "", e.text)
+    return lambda e: "[%s] [%s%s] [pid %d] %s%s" % (
+        time(), e.component + ":" if module else "", e.level, s.clock.pid,
+        "[client %s] " % client() if e.level != "info" else "", e.text)
 
 
 @fmt(2)
@@ -125,7 +138,9 @@ def mobile(s):
     def line(e):
         _, m, day, _ = c.date()
         p = pids[e.component]
-        return "%02d-%02d %02d:%02d:%02d.%03d %5d %5d %s %s: %s" % ((m, day) + c.time() + (c.us // 1000 % 1000, p, p + d.below(3) * 7, e.level[0].upper(), e.component, e.text))
+        return "%02d-%02d %02d:%02d:%02d.%03d %5d %5d %s %s: %s" % (
+            (m, day) + c.time() + (c.us // 1000 % 1000, p, p + d.below(3) * 7, e.level[0].upper(), e.component,
+                                   e.text))
     return line
 
 
@@ -139,7 +154,8 @@ def composed(s):
 @fmt(4)
 def logfmt(s):
     d, time = s.d, clock.iso(s.clock, s.d)
-    t, l, m, c = d.choice((("time", "level", "msg", "component"), ("ts", "lvl", "msg", "logger"), ("t", "l", "m", "src"), ("@time", "severity", "message", "caller")))
+    t, l, m, c = d.choice((("time", "level", "msg", "component"), ("ts", "lvl", "msg", "logger"), ("t", "l", "m", "src"),
+                           ("@time", "severity", "message", "caller")))
     fixed = d.chance(0.7)
 
     def quote(v):
@@ -169,7 +185,8 @@ def ndjson_nested(s):
 
 def _json(s, nested):
     d, time, level, host = s.d, s.d.choice((clock.iso, clock.epoch))(s.clock, s.d), levels(s), s.host()
-    names = d.choice(("time level msg logger host", "@timestamp log.level message log.logger host.name", "ts severity text src node", "t l m c h", "Timestamp Level Message Category Machine")).split()
+    names = d.choice(("time level msg logger host", "@timestamp log.level message log.logger host.name",
+                      "ts severity text src node", "t l m c h", "Timestamp Level Message Category Machine")).split()
     order, ascii_only, fixed = d.shuffled(range(5))[:d.between(2, 5)], d.chance(0.5), d.chance(0.7)
     tight = (",", ":") if d.chance(0.7) else (", ", ": ")
     outer, inner, number = s.lex.key(), s.lex.key(), typed if d.chance(0.8) else str
@@ -194,7 +211,9 @@ def _json(s, nested):
 def security(s):
     """a header of fields between bars, then pairs"""
     maker, product = s.lex.company.capitalize(), s.lex.product
-    return lambda e: "CEF:0|%s|%s|1.%d|%d|%s|%d|%s" % (maker, product, len(product), 100 + len(e.title), e.title, len(e.level), " ".join("%s=%s" % a for a in e.attributes))
+    return lambda e: "CEF:0|%s|%s|1.%d|%d|%s|%d|%s" % (
+        maker, product, len(product), 100 + len(e.title), e.title, len(e.level),
+        " ".join("%s=%s" % a for a in e.attributes))
 
 
 @fmt(2)
@@ -205,8 +224,9 @@ def xml(s):
     def line(e):
         nonlocal n
         n += 1
-        return '<%s id="%d" time="%s" level="%s"><Source>%s</Source>%s</%s>' % (tag, n, time(), level[e.level].strip("<>"), e.component, "".join(
-            "<Data Name=\"%s\">%s</Data>" % a for a in e.attributes) or "<Text>" + e.title + "</Text>", tag)
+        data = "".join('<Data Name="%s">%s</Data>' % a for a in e.attributes) or "<Text>" + e.title + "</Text>"
+        return '<%s id="%d" time="%s" level="%s"><Source>%s</Source>%s</%s>' % (
+            tag, n, time(), level[e.level].strip("<>"), e.component, data, tag)
     return line
 
 
@@ -219,7 +239,8 @@ def separated(s):
     def line(e):
         nonlocal n
         n += 1
-        return mark.join((str(n), time(), level[e.level], e.component, quote % e.text.replace("\n", " ").replace('"', '""')))
+        text = e.text.replace("\n", " ").replace('"', '""')
+        return mark.join((str(n), time(), level[e.level], e.component, quote % text))
     return line
 
 

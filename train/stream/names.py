@@ -5,7 +5,8 @@ system's own syllables, so a model can't lean on the list in words.py.
 """
 import words
 
-ONSETS = "b c d f g h j k l m n p r s t v w z br ch cl cr dr fl gl gr kr ph pl pr qu sh sk sl sp st str th tr tw".split()
+ONSETS = """b c d f g h j k l m n p r s t v w z br ch cl cr dr fl gl gr kr ph pl pr qu sh sk sl sp st str th
+    tr tw""".split()
 NUCLEI = "a e i o u a e i o ai au ea ee ei ia io oa oo ou y".split()
 CODAS = ["", "", "", "", *"b ck d g k l m n p r s t x ld lk lm nd ng nk nt rd rk rm rn rt ss st th".split()]
 FOREIGN = {  # letters beyond ASCII, two to four bytes each

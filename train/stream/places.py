@@ -4,13 +4,15 @@ from values import kind
 
 METHODS = "GET GET GET POST PUT DELETE HEAD PATCH".split()
 SUFFIXES = ".log .xml .conf .dat .json .tmp .bin .py .c .h .rs .so .jar .yml .csv .gz .db .sock .pid .html .js".split()
-ERRNOS = "ENOENT EACCES EIO ENOSPC ETIMEDOUT ECONNREFUSED ECONNRESET EPIPE EAGAIN EINVAL EBUSY ENOMEM EPERM EHOSTUNREACH".split()
+ERRNOS = """ENOENT EACCES EIO ENOSPC ETIMEDOUT ECONNREFUSED ECONNRESET EPIPE EAGAIN EINVAL
+    EBUSY ENOMEM EPERM EHOSTUNREACH""".split()
 
 
 @kind(6, "type state mode kind as")
 def enum(s):
     d = s.d
-    words = d.choice((s.lex.state, s.lex.noun, s.lex.adjective, lambda: s.lex.name("scream", 1, 2), lambda: s.lex.name("pascal", 1, 2),
+    words = d.choice((s.lex.state, s.lex.noun, s.lex.adjective, lambda: s.lex.name("scream", 1, 2),
+                      lambda: s.lex.name("pascal", 1, 2),
                       lambda: s.lex.state().upper()))
     known = [words() for _ in range(d.choice((2, 3, 4, 6, 10)))]
     pick = d.ranked(len(known))
@@ -35,7 +37,8 @@ def change(s):
 @kind(6, "from to client peer address on by")
 def ip4(s):
     d, n = s.d, s.d.choice((1, 1, 2, 3, 4))
-    base = d.choice(([10, d.below(256), d.below(256), d.below(256)], [192, 168, d.below(256), d.below(256)], [172, d.between(16, 31), 0, d.below(256)],
+    base = d.choice(([10, d.below(256), d.below(256), d.below(256)], [192, 168, d.below(256), d.below(256)],
+                     [172, d.between(16, 31), 0, d.below(256)],
                      [d.between(11, 223), d.below(256), d.below(256), d.below(256)]))[:4 - n]
     if n == 4:
         return lambda: "%d.%d.%d.%d" % (d.between(1, 223), d.below(256), d.below(256), d.below(256))
@@ -56,7 +59,8 @@ def ip4_port(s):
 
 @kind(1, "from to peer address")
 def ip6(s):
-    d, head, n = s.d, s.d.choice(("fe80::", "2001:db8:%x::" % s.d.bits(16), "fd%02x:%x::" % (s.d.bits(8), s.d.bits(16)), "::ffff:")), s.d.between(1, 4)
+    d, head, n = s.d, s.d.choice(("fe80::", "2001:db8:%x::" % s.d.bits(16), "fd%02x:%x::" % (s.d.bits(8), s.d.bits(16)),
+                                  "::ffff:")), s.d.between(1, 4)
     return lambda: head + ":".join("%x" % d.bits(16) for _ in range(n))
 
 
@@ -68,7 +72,8 @@ def port(s):
 
 @kind(1, "mac station device")
 def mac(s):
-    d, style = s.d, s.d.choice(("%02x:%02x:%02x:%02x:%02x:%02x", "%02X-%02X-%02X-%02X-%02X-%02X", "%02x%02x.%02x%02x.%02x%02x"))
+    d, style = s.d, s.d.choice(("%02x:%02x:%02x:%02x:%02x:%02x", "%02X-%02X-%02X-%02X-%02X-%02X",
+                                "%02x%02x.%02x%02x.%02x%02x"))
     head = (d.bits(8), d.bits(8), d.bits(8))
     return lambda: style % (*head, d.bits(8), d.bits(8), d.bits(8))
 
@@ -81,7 +86,8 @@ def host(s):
         style, domain, role = d.below(6), s.lex.domain(), s.lex.abbreviation()
         for i in range(d.choice((1, 2, 5, 20, 80))):
             s.hosts.append((role + str(i + 1), "%s-%02d" % (role, i), "%s%d.%s" % (role, i, domain), s.lex.ascii_word(),
-                            "ip-10-%d-%d-%d" % (d.below(256), d.below(256), d.below(256)), "%s-%s-%d" % (s.lex.noun(), role, i))[style])
+                            "ip-10-%d-%d-%d" % (d.below(256), d.below(256), d.below(256)),
+                            "%s-%s-%d" % (s.lex.noun(), role, i))[style])
     pick = d.ranked(len(s.hosts))
     return lambda: s.hosts[pick()]
 
@@ -89,7 +95,8 @@ def host(s):
 @kind(1, "host domain query")
 def domain(s):
     d = s.d
-    known = [d.choice(("", "", "www.", "api.", "mail.")) + s.lex.ascii_word() + "." + d.choice(ENDINGS) for _ in range(d.choice((3, 12, 60)))]
+    known = [d.choice(("", "", "www.", "api.", "mail.")) + s.lex.ascii_word() + "." + d.choice(ENDINGS)
+             for _ in range(d.choice((3, 12, 60)))]
     pick = d.ranked(len(known))
     return lambda: known[pick()]
 
@@ -123,9 +130,11 @@ def email(s):
 @kind(5, "file path open in to")
 def path(s):
     d = s.d
-    root = d.choice(("/var/lib/", "/opt/", "/usr/share/", "/data/", "/home/", "/etc/", "/tmp/", "C:\\Program Files\\", "./", "/mnt/", "s3://", "/"))
+    root = d.choice(("/var/lib/", "/opt/", "/usr/share/", "/data/", "/home/", "/etc/", "/tmp/", "C:\\Program Files\\",
+                     "./", "/mnt/", "s3://", "/"))
     slash = "\\" if "\\" in root else "/"
-    folders = [root + slash.join(s.lex.name(None, 1, 2) for _ in range(d.between(1, 4))) for _ in range(d.choice((1, 2, 5)))]
+    folders = [root + slash.join(s.lex.name(None, 1, 2) for _ in range(d.between(1, 4)))
+               for _ in range(d.choice((1, 2, 5)))]
     ends = d.some(SUFFIXES, 3) + [""]
     if d.chance(0.6):
         known = [d.choice(folders) + slash + s.lex.name() + d.choice(ends) for _ in range(d.choice((1, 3, 10, 40)))]
@@ -138,11 +147,13 @@ def path(s):
 @kind(3, "url GET uri fetch endpoint")
 def url(s):
     d, base = s.d, s.d.choice(("", "", "https://" + s.lex.domain(), "http://" + s.lex.domain() + ":8080"))
-    routes = [base + "/" + d.choice(("", "api/", "api/v%d/" % d.between(1, 4), "static/")) + "/".join(s.lex.name("kebab", 1, 2) for _ in range(d.between(1, 3)))
+    routes = [base + "/" + d.choice(("", "api/", "api/v%d/" % d.between(1, 4), "static/"))
+              + "/".join(s.lex.name("kebab", 1, 2) for _ in range(d.between(1, 3)))
               for _ in range(d.choice((3, 8, 30)))]
     pick, tail = d.ranked(len(routes)), d.below(4)
     key = s.lex.key()
-    return (lambda: routes[pick()], lambda: routes[pick()] + "/%d" % d.scaled(1, 100000), lambda: routes[pick()] + "?%s=%d" % (key, d.scaled(0, 999)),
+    return (lambda: routes[pick()], lambda: routes[pick()] + "/%d" % d.scaled(1, 100000),
+            lambda: routes[pick()] + "?%s=%d" % (key, d.scaled(0, 999)),
             lambda: routes[pick()] + d.choice((".html", ".js", ".png", "/")))[tail]
 
 
@@ -162,7 +173,8 @@ def class_name(s):
 @kind(2, "thread on in")
 def thread(s):
     d, n = s.d, s.d.choice((1, 4, 16, 200))
-    style = d.choice(("%s-%%d" % s.lex.noun(), "pool-%d-thread-%%d" % d.between(1, 9), "Thread-%d", "%s-exec-%%d" % s.lex.name("kebab"), "%s[%%d]" % s.lex.name(),
+    style = d.choice(("%s-%%d" % s.lex.noun(), "pool-%d-thread-%%d" % d.between(1, 9), "Thread-%d",
+                      "%s-exec-%%d" % s.lex.name("kebab"), "%s[%%d]" % s.lex.name(),
                       "tid=%d", "%s Worker #%%d" % s.lex.noun().capitalize(), "%s:%%d" % s.lex.noun()))
     return lambda: style % d.between(1, n)
 
@@ -171,7 +183,8 @@ def thread(s):
 def tagged(s):
     """a prefix and a number, as part-00042, tx_8812345 or volume-77-3"""
     d = s.d
-    pre = d.choice((s.lex.abbreviation(), s.lex.noun(), s.lex.noun().upper(), s.lex.noun()[:1].upper(), s.lex.ascii_word())) + d.choice(("-", "_", "", "#", ":", "/"))
+    pre = d.choice((s.lex.abbreviation(), s.lex.noun(), s.lex.noun().upper(), s.lex.noun()[:1].upper(),
+                    s.lex.ascii_word())) + d.choice(("-", "_", "", "#", ":", "/"))
     k, n, at, run = d.below(5), d.between(2, 12), d.below(1000), d.between(10 ** 9, 10 ** 12)
     if k == 0:
         return lambda: pre + str(d.below(10 ** n))
@@ -190,7 +203,8 @@ def tagged(s):
 @kind(2, "device dev on interface")
 def device(s):
     d = s.d
-    style = d.choice(("sd%c%d", "eth%d", "/dev/%s%%d" % s.lex.abbreviation(), "%s%%d" % s.lex.abbreviation(), "nvme%dn1", "%02x:%02x.%x", "wlan%d", "usb %d-%d"))
+    style = d.choice(("sd%c%d", "eth%d", "/dev/%s%%d" % s.lex.abbreviation(), "%s%%d" % s.lex.abbreviation(),
+                      "nvme%dn1", "%02x:%02x.%x", "wlan%d", "usb %d-%d"))
     n = style.count("%")
     if "%c" in style:
         return lambda: style % ("abcdefgh"[d.below(8)], d.between(1, 4))

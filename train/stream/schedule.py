@@ -9,7 +9,8 @@ from values import new_field
 
 
 def event(template, text=None):
-    return Event(template.level, template.component, template.text() if text is None else text, template.attributes(), template.title)
+    return Event(template.level, template.component, template.text() if text is None else text, template.attributes(),
+                 template.title)
 
 
 class Flow:
@@ -18,14 +19,15 @@ class Flow:
     def __init__(self, s, steps=None, cells=None):
         self.d = s.d
         if steps is None:
-            cells = [cell(new_field(s, "uuid tagged hexadecimal user ip4 path ascending name_of number ip4_port reference")) for _ in range(s.d.between(1, 3))]
+            kinds = "uuid tagged hexadecimal user ip4 path ascending name_of number ip4_port reference"
+            cells = [cell(new_field(s, kinds)) for _ in range(s.d.between(1, 3))]
             steps = [random_template(s, cells) for _ in range(s.d.between(2, 9))]
         self.cells, self.steps = list(cells), steps
         self.leave, self.again = s.d.choice((0, 0, 0.1, 0.3)), s.d.choice((0, 0, 0.2, 0.6))
         self.fail = random_template(s, self.cells) if s.d.chance(0.5) else None
 
     def opened(self):
-        """-> [values, templates still to come]"""
+        """-> values, templates still to come (the last one first)"""
         d, steps = self.d, []
         for step in self.steps:
             if not d.chance(self.leave):
@@ -34,11 +36,30 @@ class Flow:
                     steps.append(step)
         if self.fail and d.chance(0.05):
             steps[d.below(len(steps) + 1):] = [self.fail]
-        return [[c.fresh() for c in self.cells], steps[::-1]]
+        return [c.fresh() for c in self.cells], steps[::-1]
 
     def set(self, values):
         for c, value in zip(self.cells, values):
             c.value = value
+
+
+class Nest:
+    """begin … end, one within the other, in some systems with an indent"""
+
+    def __init__(self, s):
+        self.d, self.component, self.stack = s.d, s.components[0], []
+        self.begin, self.end = s.d.choice((("begin %s", "end %s"), ("enter %s", "leave %s"), (">> %s", "<< %s"),
+                                           ("%s {", "} // %s"), ("BEGIN %s;", "COMMIT; -- %s"), ("start: %s", "done: %s")))
+        self.scopes, self.indent = [s.lex.name() for _ in range(8)], s.d.choice(("", "  ", "\t", ".."))
+
+    def __call__(self):
+        if self.stack and (len(self.stack) > 5 or self.d.chance(0.5)):
+            text = self.end % self.stack.pop()
+            text = self.indent * len(self.stack) + text
+        else:
+            self.stack.append(self.d.choice(self.scopes))
+            text = self.indent * (len(self.stack) - 1) + self.begin % self.stack[-1]
+        return Event("debug", self.component, text, [], text)
 
 
 class Schedule:
@@ -51,19 +72,21 @@ class Schedule:
         self.templates = templates
         self.flows = [Flow(s) for _ in range(d.choice((0, 0, 1, 2, 4)))] if flows is None else flows
         self.open, self.at_once = [], d.choice((1, 2, 5, 20))
-        self.p_flow = d.choice((0.2, 0.6, 0.95)) if self.flows else 0
-        self.p_chain, self.p_burst, self.p_odd = d.choice((0, 0.3, 0.6, 0.9)), d.choice((0, 0, 0.002, 0.01, 0.05)), d.choice((0, 0.001, 0.005, 0.02, 0.08))
-        self.p_change, self.p_trace = d.choice((0.0002, 0.001, 0.004)), d.choice((0, 0, 0, 0.003, 0.02))
-        self.trace = backtraces(s) if self.p_trace else None
         self.beats = [(d.between(5, 200), d.below(5), random_template(s)) for _ in range(d.choice((0, 0, 1, 3)))]
-        self.p_same, self.power = d.choice((0, 0, 0, 0, 0.1, 0.4)), d.choice(("flat", "half", "half", "one", "one", "more"))
-        self.nested, self.depth = d.chance(0.12), 0
-        self.queue, self.last, self.at = [], None, 0
-        self.alive = list(range(len(templates))) if d.chance(0.5) else list(range(max(2, len(templates) // 4)))
-        self.hidden = list(range(len(self.alive), len(templates)))
-        self.p_new = d.choice((0.003, 0.01, 0.04))
-        self._rank()
+        self.nest = Nest(s) if d.chance(0.12) else None
+        # how likely, at each event: the last one again, a flow's step, the template that follows the last, …
+        self.p_same, self.p_flow = d.choice((0, 0, 0, 0, 0.1, 0.4)), d.choice((0.2, 0.6, 0.95)) if self.flows else 0
+        self.p_chain, self.p_burst = d.choice((0, 0.3, 0.6, 0.9)), d.choice((0, 0, 0.002, 0.01, 0.05))
+        self.p_odd, self.p_change = d.choice((0, 0.001, 0.005, 0.02, 0.08)), d.choice((0.0002, 0.001, 0.004))
+        self.p_trace, self.p_new = d.choice((0, 0, 0, 0.003, 0.02)), d.choice((0.003, 0.01, 0.04))
+        self.trace = backtraces(s) if self.p_trace else None
+        # alive: templates in use, the most frequent first; hidden: those to come (again)
+        known = len(templates) if d.chance(0.5) else max(2, len(templates) // 4)
+        self.alive, self.hidden = list(range(len(templates)))[:known], list(range(len(templates)))[known:]
+        self.power = d.choice(("flat", "half", "half", "one", "one", "more"))
         self.after = {i: d.below(len(templates)) for i in range(len(templates))}
+        self.queue, self.last, self.at = [], None, 0
+        self._rank()
 
     def _rank(self):
         self.pick = self.d.ranked(len(self.alive), self.power)
@@ -95,8 +118,8 @@ class Schedule:
         if u < self.p_trace:
             template = d.choice(self.templates)
             return event(template, template.text() + "\n" + "\n".join(self.trace()))
-        if self.nested and d.unit() < 0.3:
-            return self._nest()
+        if self.nest and d.unit() < 0.3:
+            return self.nest()
         if d.unit() < self.p_flow:
             return self._flow()
         if self.hidden and d.unit() < self.p_new:
@@ -113,7 +136,8 @@ class Schedule:
     def _flow(self):
         d = self.d
         if len(self.open) < self.at_once and (not self.open or d.chance(0.3)):
-            self.open.append((flow := d.choice(self.flows), *flow.opened()))
+            flow = d.choice(self.flows)
+            self.open.append((flow, *flow.opened()))
         i = d.below(len(self.open))
         flow, values, steps = self.open[i]
         if not steps:
@@ -132,19 +156,6 @@ class Schedule:
         same = self.d.chance(0.6)
         self.queue.extend(first if same else event(template) for _ in range(n))
         return first
-
-    def _nest(self):
-        """begin … end, one within the other, some systems with an indent"""
-        d, s = self.d, self.s
-        if not hasattr(self, "marks"):
-            self.marks = d.choice((("begin %s", "end %s"), ("enter %s", "leave %s"), (">> %s", "<< %s"), ("%s {", "} // %s"), ("BEGIN %s;", "COMMIT; -- %s"), ("start: %s", "done: %s")))
-            self.scopes, self.stack, self.indent = [s.lex.name() for _ in range(8)], [], d.choice(("", "  ", "\t", ".."))
-        if self.stack and (len(self.stack) > 5 or d.chance(0.5)):
-            text = self.indent * (len(self.stack) - 1) + self.marks[1] % self.stack.pop()
-        else:
-            self.stack.append(d.choice(self.scopes))
-            text = self.indent * (len(self.stack) - 1) + self.marks[0] % self.stack[-1]
-        return Event("debug", s.components[0], text, [], text)
 
     def _change(self):
         """a new version's words, other frequencies, a template that goes (and may come back), a new one"""

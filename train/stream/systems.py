@@ -27,7 +27,8 @@ LONGEST_LINE = 4000  # bytes; longer ones are cut
 SOURCES = {name: (messages(name), weight * 10) for name, (_, weight) in FORMATS.items()}
 SOURCES.update((name, (service(name), 18)) for name in SERVICES)
 SOURCES.update((f.__name__, (f, 14)) for f in (
-    records.access, records.prometheus, records.metrics, records.csv, records.table, records.slow_queries, records.traces, records.telegrams,
+    records.access, records.prometheus, records.metrics, records.csv, records.table, records.slow_queries,
+                                               records.traces, records.telegrams,
     prose.chat, prose.ini, prose.yaml, prose.filing, prose.mails, prose.progress, prose.build, prose.tests, prose.diff))
 
 

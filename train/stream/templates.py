@@ -32,7 +32,8 @@ class Style:
 
     def __init__(self, d):
         self.capital, self.end = d.choice((0, 0.2, 0.9)), d.choice(("", "", "", ".", "!", "..."))
-        self.equals, self.comma = d.choice(("=", "=", ": ", ":", " = ", " => ", " ")), d.choice((" ", ", ", "; ", " | ", ","))
+        self.equals, self.comma = d.choice(("=", "=", ": ", ":", " = ", " => ",
+                                            " ")), d.choice((" ", ", ", "; ", " | ", ","))
         self.wraps = d.some(WRAPS, 3) + ["%"] * d.choice((1, 3, 8))
         self.hinted, self.wordy = d.choice((0.2, 0.6, 0.9)), d.choice((0, 0.05, 0.1, 0.3))
         self.shapes = [d.choice(SHAPES) for _ in range(d.choice((2, 4, 10)))] + [sentence] * d.choice((1, 5, 10))
@@ -47,7 +48,8 @@ def clause(s):
     if k == 1:
         return "%s %s %s" % (x.ing(), x.adjective(), x.noun())
     if k == 2:
-        return "%s %s %s" % (s.d.choice(("failed to", "cannot", "unable to", "could not", "will not", "error: can't", "refusing to", "trying to")), x.verb(), x.noun())
+        return "%s %s %s" % (s.d.choice(("failed to", "cannot", "unable to", "could not", "will not", "error: can't",
+                                         "refusing to", "trying to")), x.verb(), x.noun())
     if k == 3:
         return "%s is %s" % (x.noun(), s.d.choice((x.adjective, x.state))())
     if k == 4:
@@ -71,7 +73,8 @@ def clause(s):
     if k == 13:
         return "%s %s" % (x.noun(), x.past())
     if k == 14:
-        return "the %s %s %s the %s %s" % (x.noun(), x.third(), s.d.choice(("if", "because", "while", "until", "and")), x.noun(), x.third())
+        return "the %s %s %s the %s %s" % (x.noun(), x.third(), s.d.choice(("if", "because", "while", "until", "and")),
+                                           x.noun(), x.third())
     return " ".join(x.word() for _ in range(s.d.between(1, 5)))
 
 
@@ -79,7 +82,10 @@ def hinted(s, field):
     """words for a value, with its place"""
     wrap = s.d.choice(s.style.wraps).replace("%", MARK)
     if s.d.chance(s.style.hinted):
-        before = s.d.choice(field.hints) if field.hints and s.d.chance(0.6) else s.lex.noun() if s.d.chance(0.7) else s.lex.key()
+        if field.hints and s.d.chance(0.6):
+            before = s.d.choice(field.hints)
+        else:
+            before = s.lex.noun() if s.d.chance(0.7) else s.lex.key()
         return before + (" " if not wrap.startswith("=") else "") + wrap
     return wrap
 
@@ -97,7 +103,8 @@ def sentence(s, fields):
 
 def pairs(s, fields):
     lead = clause(s) + s.d.choice((" ", ": ", " - ", ", ")) if s.d.chance(0.5) else ""
-    return lead + s.style.comma.join(s.lex.key() + s.style.equals + s.d.choice(s.style.wraps[-2:]).replace("%", MARK) for _ in fields)
+    return lead + s.style.comma.join(s.lex.key() + s.style.equals + s.d.choice(s.style.wraps[-2:]).replace("%", MARK)
+                                     for _ in fields)
 
 
 def behind(s, fields):
@@ -106,7 +113,9 @@ def behind(s, fields):
 
 
 def call(s, fields):
-    target = s.lex.name("camel") if s.d.chance(0.5) else s.lex.class_name() + s.d.choice((".", "#", "::", "->")) + s.lex.name("camel", 1, 2)
+    target = s.lex.name("camel", 1, 3)
+    if s.d.chance(0.5):
+        target = s.lex.class_name() + s.d.choice((".", "#", "::", "->")) + target
     inner, result = fields, ""
     if fields and s.d.chance(0.5):
         inner, result = fields[:-1], s.d.choice((" -> ", " = ", " returned ", ": ")) + MARK
@@ -114,7 +123,8 @@ def call(s, fields):
 
 
 def located(s, fields):
-    return s.d.choice(("%s: ", "[%s] ", "%s - ", "<%s> ", "(%s) ", "%s> ", "%s | ")) % s.lex.name() + sentence(s, fields)
+    return s.d.choice(("%s: ", "[%s] ", "%s - ", "<%s> ", "(%s) ", "%s> ",
+                       "%s | ")) % s.lex.name() + sentence(s, fields)
 
 
 def first(s, fields):
@@ -122,16 +132,20 @@ def first(s, fields):
 
 
 def salad(s, fields):
-    parts = s.d.shuffled([s.lex.name() if s.d.chance(0.3) else s.lex.word() for _ in range(s.d.between(1, 12))] + [hinted(s, f) for f in fields])
+    parts = s.d.shuffled([s.lex.name() if s.d.chance(0.3) else s.lex.word() for _ in range(s.d.between(1, 12))]
+                         + [hinted(s, f) for f in fields])
     return " ".join(p + s.d.choice(("", "", "", "", "", ",", ":", ".", " -", ";")) for p in parts)
 
 
 def counts(s, fields):
-    return clause(s) + ": " + ", ".join(MARK + " " + s.d.choice((s.lex.plural, s.lex.state, s.lex.past))() for _ in fields)
+    return clause(s) + ": " + ", ".join(MARK + " " + s.d.choice((s.lex.plural, s.lex.state, s.lex.past))()
+                                        for _ in fields)
 
 
 def columns(s, fields):
-    return s.d.choice((" ", ",", "|", " | ", "\t", ";", ":", "  ")).join([s.lex.name("scream", 1, 2)] * s.d.below(2) + [MARK for _ in fields]) if fields else clause(s)
+    return s.d.choice((" ", ",", "|", " | ", "\t", ";", ":",
+                       "  ")).join([s.lex.name("scream", 1, 2)] * s.d.below(2)
+                                   + [MARK for _ in fields]) if fields else clause(s)
 
 
 def banner(s, fields):
@@ -141,7 +155,8 @@ def banner(s, fields):
 
 def command(s, fields):
     return s.d.choice(("exec ", "+ ", "$ ", "running: ", "cmd: ", "")) + s.lex.noun() + "".join(
-        " --%s%s%s" % (s.lex.name("kebab", 1, 2), s.d.choice((" ", "=")), MARK) if s.d.chance(0.6) else " -%s %s" % (s.lex.noun()[0], MARK) for _ in fields)
+        " --%s%s%s" % (s.lex.name("kebab", 1, 2), s.d.choice((" ", "=")),
+                       MARK) if s.d.chance(0.6) else " -%s %s" % (s.lex.noun()[0], MARK) for _ in fields)
 
 
 def markup(s, fields):
@@ -165,7 +180,8 @@ def path_like(s, fields):
 
 
 NUMERIC = {"small", "number", "skewed", "decimal", "walk", "countdown", "power"}
-SHAPES = (sentence, sentence, sentence, pairs, pairs, behind, call, located, located, first, salad, counts, columns, banner, command, markup, payload,
+SHAPES = (sentence, sentence, sentence, pairs, pairs, behind, call, located, located, first, salad, counts, columns,
+          banner, command, markup, payload,
           lengthy, path_like)
 
 
@@ -208,8 +224,10 @@ def spec(s, line, cells=None):
     level, _, body = line.rpartition("!!")
 
     def word(match):
-        return {"noun": s.lex.noun, "verb": s.lex.verb, "past": s.lex.past, "adj": s.lex.adjective, "Class": s.lex.class_name, "name": s.lex.name,
-                "state": s.lex.state, "NAME": lambda: s.lex.name("scream", 1, 2), "clause": lambda: clause(s), "word": s.lex.ascii_word}[match.group(1)]()
+        return {"noun": s.lex.noun, "verb": s.lex.verb, "past": s.lex.past, "adj": s.lex.adjective,
+                "Class": s.lex.class_name, "name": s.lex.name,
+                "state": s.lex.state, "NAME": lambda: s.lex.name("scream", 1, 2), "clause": lambda: clause(s),
+                "word": s.lex.ascii_word}[match.group(1)]()
 
     def place(match):
         name, _, number = match.group(1).partition(":")
@@ -224,7 +242,8 @@ def spec(s, line, cells=None):
     body = re.sub(r"\{([^{}]*)\}", lambda m: d.choice(m.group(1).split("|")), body)
     body = re.sub(r"@(noun|verb|past|adj|Class|name|state|NAME|clause|word)\b", word, body)
     body = re.sub(r"<(\w+(?::\d+)?)>", place, body)
-    return Template(body.replace("%", "%%").replace(MARK, "%s"), fields, level or "info", d.choice(s.components), [s.lex.key() for _ in fields], clause(s))
+    return Template(body.replace("%", "%%").replace(MARK, "%s"), fields, level or "info", d.choice(s.components),
+                    [s.lex.key() for _ in fields], clause(s))
 
 
 def new_kind(s, name):

@@ -5,6 +5,8 @@ stand before such a value ("from", "port", "took"). places.py has the kinds that
 """
 from collections import namedtuple
 
+from clock import stamp
+
 Field = namedtuple("Field", "kind draw hints")
 KINDS = {}  # name: (function, weight, hints)
 
@@ -123,14 +125,16 @@ def hexadecimal(s):
 
 @kind(2, "at addr pc ip sp address")
 def pointer(s):
-    d, base, span = s.d, s.d.choice((0x7f0000000000, 0xffffffff80000000, 0x400000, 0x55d000000000)), s.d.choice((12, 20, 28))
+    d, base, span = s.d, s.d.choice((0x7f0000000000, 0xffffffff80000000, 0x400000,
+                                     0x55d000000000)), s.d.choice((12, 20, 28))
     base += s.d.bits(24) << 8
     return lambda: "0x%x" % (base + d.bits(span) * 8)
 
 
 @kind(3, "id request trace uuid")
 def uuid(s):
-    d, pattern = s.d, s.d.choice(("%08x-%04x-4%03x-%04x-%012x", "%08x-%04x-4%03x-%04x-%012x", "{%08X-%04X-4%03X-%04X-%012X}"))
+    d, pattern = s.d, s.d.choice(("%08x-%04x-4%03x-%04x-%012x", "%08x-%04x-4%03x-%04x-%012x",
+                                  "{%08X-%04X-4%03X-%04X-%012X}"))
     return lambda: pattern % (d.bits(32), d.bits(16), d.bits(12), 0x8000 | d.bits(14), d.bits(48))
 
 
@@ -150,7 +154,8 @@ def base64(s):
 @kind(5, "in after took elapsed within duration")
 def duration(s):
     d, top = s.d, s.d.choice((9, 100, 5000, 90000))
-    unit = d.choice(("ms", "ms", " ms", "s", " s", "us", "µs", "ns", " seconds", " sec", " msec", " minutes", "m", "h", " days"))
+    unit = d.choice(("ms", "ms", " ms", "s", " s", "us", "µs", "ns", " seconds", " sec", " msec", " minutes", "m", "h",
+                     " days"))
     if d.chance(0.4):
         pattern = "%%.%df" % d.between(1, 6) + unit
         return lambda: pattern % (d.unit() * top)
@@ -170,7 +175,8 @@ def long_duration(s):
 @kind(4, "size of read wrote used free allocated")
 def size(s):
     d, top = s.d, s.d.choice((10, 512, 4096, 100000))
-    unit = d.choice((" bytes", "B", " B", "kB", " kB", "KiB", " MB", "MB", "MiB", "M", "G", " GB", "GiB", "k", " pages", " blocks"))
+    unit = d.choice((" bytes", "B", " B", "kB", " kB", "KiB", " MB", "MB", "MiB", "M", "G", " GB", "GiB", "k", " pages",
+                     " blocks"))
     if d.chance(0.35):
         return lambda: "%.1f" % (d.unit() * top) + unit
     return lambda: str(d.scaled(1, top)) + unit
@@ -186,7 +192,8 @@ def rate(s):
 @kind(2, "at reading measured limit")
 def measure(s):
     d, mid = s.d, s.d.choice((1, 20, 37, 100, 400, 3000))
-    unit = d.choice((" C", "°C", " V", " mV", " A", " kW", " bar", " kPa", " Hz", " mmHg", " bpm", " mg/dL", " kg", " mm", " %", "dBm", " lux"))
+    unit = d.choice((" C", "°C", " V", " mV", " A", " kW", " bar", " kPa", " Hz", " mmHg", " bpm", " mg/dL", " kg",
+                     " mm", " %", "dBm", " lux"))
     pattern = d.choice(("%d", "%.1f", "%.2f", "%+.1f", "%.3f"))
     return lambda: pattern % (mid + mid * d.bell() / 8) + unit
 
@@ -201,7 +208,8 @@ def version(s):
 
 @kind(2, "enabled ok success cached secure")
 def boolean(s):
-    d, (no, yes), p = s.d, s.d.choice((("false", "true"), ("no", "yes"), ("False", "True"), ("off", "on"), ("N", "Y"), ("0", "1"))), s.d.unit()
+    d, (no, yes), p = s.d, s.d.choice((("false", "true"), ("no", "yes"), ("False", "True"), ("off", "on"), ("N", "Y"),
+                                       ("0", "1"))), s.d.unit()
     return lambda: yes if d.chance(p) else no
 
 
@@ -224,7 +232,8 @@ def interval(s):
 
 @kind(2, "amount total balance price fee")
 def amount(s):
-    d, unit, top = s.d, s.d.choice(("%s EUR", "$%s", "%s", "USD %s", "%s CHF", "€%s", "-%s")), s.d.choice((10, 1000, 100000))
+    d, unit, top = s.d, s.d.choice(("%s EUR", "$%s", "%s", "USD %s", "%s CHF", "€%s",
+                                    "-%s")), s.d.choice((10, 1000, 100000))
     return lambda: unit % ("%.2f" % (d.unit() * top))
 
 
@@ -244,7 +253,6 @@ def listing(s):
 
 @kind(1, "since at until expires")
 def moment(s):
-    from clock import stamp
     return stamp(s.clock, s.d)
 
 
@@ -252,8 +260,10 @@ def moment(s):
 def reference(s):
     """letters and digits of one shape, as ABC-1234/X"""
     d = s.d
-    shape = d.choice(("AA-9999", "AAA999", "99-9999-9", "A9999999", "AAAA/99/999", "999-99", "A99.9", "9999 9999", "AA99AA99", "9A9A9A"))
-    return lambda: "".join("ABCDEFGHKLMNPRSTUVWXYZ"[d.below(22)] if c == "A" else "0123456789"[d.below(10)] if c == "9" else c for c in shape)
+    shape = d.choice(("AA-9999", "AAA999", "99-9999-9", "A9999999", "AAAA/99/999", "999-99", "A99.9", "9999 9999",
+                      "AA99AA99", "9A9A9A"))
+    return lambda: "".join("ABCDEFGHKLMNPRSTUVWXYZ"[d.below(22)] if c == "A" else "0123456789"[d.below(10)] if c == "9"
+                           else c for c in shape)
 
 
 def sticky(d, draw, stay):
@@ -286,7 +296,7 @@ def recalled(d, draw, fresh, span):
 
 
 def new_field(s, names=None):
-    """A field of one of the kinds named (else of any, by weight): values as they come, of a pool, sticky, or recalled."""
+    """A field of one of the kinds named (else of any): values as they come, of a pool, sticky, or recalled."""
     d = s.d
     name = d.choice(names.split()) if names else s.any_kind()
     make, _, hints = KINDS[name]

@@ -29,10 +29,10 @@ def access(s):
             status = d.choice(("500", "503", "403", "499", "400"))
         if not d.chance(0.6):
             last[0] = client()
-        line = '%s - %s [%s] "%s %s%s HTTP/%s" %s %d' % (last[0], user() if d.chance(0.05) else "-", time(), method,
-                                                         route, "?page=%d" % d.scaled(1, 200) if query
-                                                         and "?" not in route else "", http, status,
-                                                       size if fixed else size + d.scaled(0, 9999))
+        line = '%s - %s [%s] "%s %s%s HTTP/%s" %s %d' % (
+            last[0], user() if d.chance(0.05) else "-", time(), method, route,
+            "?page=%d" % d.scaled(1, 200) if query and "?" not in route else "", http, status,
+            size if fixed else size + d.scaled(0, 9999))
         if combined:
             line += ' "%s" "%s"' % ("https://%s%s" % (host, routes[pick()][0]) if d.chance(0.4) else "-",
                                     agents[agent()])

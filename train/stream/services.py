@@ -26,7 +26,7 @@ SERVICES = {
         "info!!{reload|reread} {config|settings} by <user>",
         "{ticket|token} <hexadecimal> of <user> {expires|renewed} <moment>",
         "error!!@noun {fault|failure}: <reason>", "{password|secret} of <user> {changed|aged|is old}: <small> days"]),
-    "kernel": ([
+    "devices": ([
         ["<device:1>: {new|found} @noun {number|no.} <ascending:2> {using|via} @word",
          "<device:1>: {vendor|maker} id=<hexadecimal>, {product|model} id=<hexadecimal:3>, rev <version>",
          "<device:1>: {Serial|S/N}: <reference>",
@@ -158,6 +158,6 @@ def service(name):
             built.append(Flow(s, steps, cells.values()))
         templates = [spec(s, line) for line in d.some(singles, d.between(2, len(singles)))
                      for _ in range(d.choice((1, 1, 1, 2)))]
-        envelope = "kernel" if name == "kernel" and d.chance(0.3) else d.choice(ENVELOPES)
+        envelope = "kernel" if name == "devices" and d.chance(0.4) else d.choice(ENVELOPES)
         return Schedule(s, FORMATS[envelope][0](s), templates, built)
     return source

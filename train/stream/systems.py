@@ -18,13 +18,14 @@ from names import Lexicon
 from schedule import messages
 from services import SERVICES, service
 from templates import Style
-from values import KINDS, Field, new_field
+from values import KINDS, new_field
 from words import PREPOSITIONS
 
 MIN_BYTES, MAX_BYTES = 20_000, 200_000
 LONGEST_LINE = 4000  # bytes; longer ones are cut
 
 SOURCES = {name: (messages(name), weight * 10) for name, (_, weight) in FORMATS.items()}
+assert not FORMATS.keys() & SERVICES.keys()
 SOURCES.update((name, (service(name), 18)) for name in SERVICES)
 SOURCES.update((f.__name__, (f, 14)) for f in (
     records.access, records.prometheus, records.metrics, records.csv, records.table, records.slow_queries,
@@ -55,8 +56,12 @@ class System:
         return new_field(self, names)
 
     def host(self):
-        make, _, hints = KINDS["host"]
-        return Field("host", make(self), hints).draw
+        """-> who writes: half of the systems are one machine, the others several"""
+        draw = KINDS["host"][0](self)
+        if self.d.chance(0.5):
+            return draw
+        name = draw()
+        return lambda: name
 
 
 def _interleaved(d, sources, stay):

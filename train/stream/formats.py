@@ -4,6 +4,7 @@ A format is a function of a system that gives a callable from an event to a line
 """
 import json
 from collections import namedtuple
+from xml.sax.saxutils import escape
 
 import clock
 
@@ -224,7 +225,8 @@ def xml(s):
     def line(e):
         nonlocal n
         n += 1
-        data = "".join('<Data Name="%s">%s</Data>' % a for a in e.attributes) or "<Text>" + e.title + "</Text>"
+        data = "".join('<Data Name="%s">%s</Data>' % (k, escape(v)) for k, v in e.attributes)
+        data = data or "<Text>" + escape(e.title) + "</Text>"
         return '<%s id="%d" time="%s" level="%s"><Source>%s</Source>%s</%s>' % (
             tag, n, time(), level[e.level].strip("<>"), e.component, data, tag)
     return line

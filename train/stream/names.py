@@ -92,7 +92,7 @@ class Lexicon:
 
     def name(self, convention=None, low=1, high=3):
         """an identifier of low … high words"""
-        parts = [self.word() for _ in range(self.d.between(low, high))]
+        parts = list(dict.fromkeys(self.word() for _ in range(self.d.between(low, high))))  # no word twice
         return CONVENTIONS[convention or self.d.choice(self.conventions)](parts)
 
     def key(self):

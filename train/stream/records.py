@@ -121,7 +121,8 @@ def table(s):
     d, fields = s.d, [s.field(QUANTITIES + " " + TRAITS + " boolean hexadecimal") for _ in range(s.d.between(3, 9))]
     names = [s.lex.name("scream", 1, 1)[:12] if d.chance(0.6) else s.lex.noun()[:12] for _ in fields]
     rows, style, right = d.choice((3, 8, 20, 40)), d.below(4), [d.chance(0.5) for _ in fields]
-    keys, title = [s.field(TRAITS).draw() for _ in range(rows)], s.lex.name("pascal")
+    key, title = s.field(TRAITS), s.lex.name("pascal")
+    fields[0], keys = key, [key.draw() for _ in range(rows)]
     widths = [max(len(n), max(len(f.draw()) for _ in range(6))) + 1 for n, f in zip(names, fields)]
     queue, bar = [], d.choice((" ", " ", "|", "│", "  "))
 

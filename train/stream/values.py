@@ -39,7 +39,8 @@ def skewed(s):
 
 @kind(5, "seq no. # id number line offset")
 def ascending(s):
-    d, at, step = s.d, s.d.choice((0, 1, 100, 4711, 10 ** 6, 10 ** 9)), s.d.choice((1, 1, 1, 2, 10, 64, 512))
+    d, step = s.d, s.d.choice((1, 1, 1, 2, 10, 64, 512))
+    at = d.below(d.choice((1, 2, 100, 10 ** 4, 10 ** 6, 10 ** 9, 10 ** 13)))
     loose, width = d.choice((0, 0, 0.2, 1)), d.choice((0, 0, 0, 4, 6, 8))
 
     def draw():

@@ -105,7 +105,7 @@ IRREGULAR = {  # verb: past, past participle where it differs from regular forms
     "wake": "woken", "withdraw": "withdrawn", "write": "written", "override": "overridden", "learn": "learned",
 }
 DOUBLED = {"commit", "drop", "emit", "map", "plan", "run", "ship", "skip", "stop", "submit", "swap", "tag", "trim",
-           "wrap", "get", "put", "set", "cut", "quit", "split", "shut", "reset", "defer", "infer", "transfer"}
+           "wrap", "get", "put", "set", "cut", "quit", "split", "shut", "reset", "defer", "infer", "transfer", "format"}
 
 
 def past(verb):

@@ -107,6 +107,16 @@ struct PdrRun {
   bool convex;
 };
 
+// An ngram memory over consecutive tokens (ngram.h): its tables (graph/ngram.h), and rows one behind the other.
+struct NgramRun {
+  int32_t *table, *text;
+  float* mixture;
+  const int32_t* tokens;
+  const float* base;  // [tokens][256]; null: zeros
+  float* y;           // [tokens][256]
+  size_t slots, rows;
+};
+
 // One row of keys and values that a query looks along: positions [first, last). The channels of a position lie at
 // (p mod slots) · stride from keys and values, or in blocks; then keys and values are null, and slots is 0. Keys and
 // values of f16 or bf16 are widened exactly.

@@ -35,6 +35,7 @@ Napi::Object init(Napi::Env env, Napi::Object exports) {
   exports.Set("plan", Napi::Function::New(env, guarded<plan>));
   exports.Set("features", Napi::Function::New(env, guarded<features>));
   exports.Set("operations", Napi::Function::New(env, guarded<operations>));
+  exports.Set("ngram", Napi::Function::New(env, guarded<ngram>));
   exports.Set("cuda", Napi::Function::New(env, guarded<cuda>));
   exports.Set("open", Napi::Function::New(env, guarded<open>));
   exports.Set("packedName", Napi::Function::New(env, guarded<packed_name>));

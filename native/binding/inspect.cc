@@ -8,6 +8,7 @@
 #include "backends/cuda/cuda.h"
 #include "binding/handles.h"
 #include "compile/program.h"
+#include "graph/ngram.h"
 #include "graph/ops.h"
 #include "runtime/executor.h"
 #include "weights/tensor_files.h"
@@ -160,6 +161,27 @@ Value plan(const CallbackInfo& info) {
     blocks.Set(blocks.Length(), out);
   }
   return blocks;
+}
+
+// ngram(slots): the sizes of the tables of an ngram memory with so many slots.
+Value ngram(const CallbackInfo& info) {
+  const auto env = info.Env();
+  const auto slots = static_cast<size_t>(info[0].As<Napi::Number>().Int64Value());
+  auto out = Napi::Object::New(env);
+  out.Set("text", static_cast<double>(ngram::words_of(slots)));
+  out.Set("mixture", static_cast<double>(ngram::mixture::numbers));
+  out.Set("learned", static_cast<double>(ngram::learned));
+  const auto part = [&](size_t from, size_t count) {
+    auto of = Napi::Object::New(env);
+    of.Set("from", static_cast<double>(from));
+    of.Set("count", static_cast<double>(count));
+    return of;
+  };
+  auto parts = Napi::Array::New(env);
+  parts.Set(0u, part(ngram::mixture::weights, ngram::learned_weights));
+  parts.Set(1u, part(ngram::mixture::dense, ngram::learned_logits));
+  out.Set("parts", parts);
+  return out;
 }
 
 // operations(): the op table, without control flow.

@@ -14,6 +14,7 @@ Napi::Value inspect(const Napi::CallbackInfo& info);
 Napi::Value plan(const Napi::CallbackInfo& info);
 // The op table, the kernels of this CPU, and CUDA on this machine.
 Napi::Value operations(const Napi::CallbackInfo& info);
+Napi::Value ngram(const Napi::CallbackInfo& info);
 Napi::Value features(const Napi::CallbackInfo& info);
 Napi::Value cuda(const Napi::CallbackInfo& info);
 

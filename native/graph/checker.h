@@ -257,6 +257,8 @@ void check_memory_first(Checker& check, RowShape& out);
 void check_mix(Checker& check, RowShape& out);
 void check_recall(Checker& check, RowShape& out);
 void check_pdr(Checker& check, RowShape& out);
+void check_ngram(Checker& check, RowShape& out);
+void check_ngram_first(Checker& check, RowShape& out);
 void check_torus(Checker& check, RowShape& out);
 void check_nearest(Checker& check, RowShape& out);
 void check_experts(Checker& check, RowShape& out);

@@ -94,6 +94,8 @@ enum class Op : uint8_t {
   cache_wkv7,
   cache_ssm,
   cache_pdr,
+  cache_ngram,
+  cache_ngram_first,
   cache_attend,
   cache_memory,
   cache_memory_first,

@@ -43,6 +43,7 @@ import {
   type Node,
 } from './graph.ts'
 import { type MemoryOps, memoryOps } from './memory-ops.ts'
+import { type NgramOps, ngramOps } from './ngram-ops.ts'
 import { type RoutingOps, routingOps } from './routing-ops.ts'
 
 /** The second operand of an element-wise operation. */
@@ -56,7 +57,7 @@ type Shape = readonly number[]
  * Declares variables and appends operations to a graph (docs/graph.md). Names are given once; what is wrong is thrown as INVALID, by the
  * call or by `finish`.
  */
-export interface GraphBuilder extends MemoryOps, RoutingOps, ExpertOps {
+export interface GraphBuilder extends MemoryOps, RoutingOps, ExpertOps, NgramOps {
   /** An index that takes `extent` values from 0. */
   index(name: string, extent: number): Index
   /**
@@ -444,6 +445,7 @@ export const buildGraph = (): GraphBuilder => {
     ...memoryOps(write, (node) => nodes.push(node), names),
     ...routingOps(write, names),
     ...expertOps(write, (node) => nodes.push(node), names),
+    ...ngramOps(write, (node) => nodes.push(node), names),
 
     cacheShift: (out, state, x) => write('cache.shift', out, [x.name], x.shape, 'f32', { state: state.state }),
     cacheWkv7: (out, state, { r, w, k, v, kk, a }, heads) =>

@@ -177,11 +177,21 @@ export interface PackedFile extends Pick<PackedName, 'key' | 'seal'> {
   readonly path: string
 }
 
+/** Numbers in the tables of an ngram memory (native/graph/ngram.h), and how many of them a package may have learned. */
+export interface NgramSizes {
+  readonly text: number
+  readonly mixture: number
+  readonly learned: number
+  /** Where those lie in the mixture, one after the other. */
+  readonly parts: readonly { readonly from: number; readonly count: number }[]
+}
+
 interface Addon {
   inspect(paths: readonly string[]): NativeInspected
   plan(graph: string): BlockPlan[]
   features(): string
   operations(): readonly Operation[]
+  ngram(slots: number): NgramSizes
   cuda(): CudaStatus
   open(
     graph: string,

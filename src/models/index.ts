@@ -11,6 +11,7 @@ import { llama, mistral, qwen2, qwen3, smollm3 } from './llama.ts'
 import { isAuthorsMamba2, mamba2 } from './mamba2.ts'
 import { mixtral, qwen3Moe } from './mixtures.ts'
 import { nemotronH } from './nemotron-h.ts'
+import { ngram } from './ngram.ts'
 import { perspective } from './perspective.ts'
 import { qwen3Next, qwen35, qwen35Moe } from './qwen-hybrid.ts'
 import { rwkv7 } from './rwkv7.ts'
@@ -30,6 +31,7 @@ export const families: ReadonlyMap<string, Family> = new Map([
   ['mistral', mistral],
   ['mixtral', mixtral],
   ['nemotron_h', nemotronH],
+  ['ngram', ngram],
   ['perspective', perspective],
   ['qwen2', qwen2],
   ['qwen3', qwen3],

@@ -39,7 +39,8 @@ export interface Source {
 }
 
 /** What a record takes in memory, bytes. */
-export const sizeOf = (record: Pick<StoredRecord, 'key' | 'value'>): number => (record.key?.length ?? 0) + (record.value?.length ?? 0)
+export const sizeOf = (record: Pick<StoredRecord, 'key' | 'value'>): number =>
+  (record.key?.length ?? 0) + (record.value?.length ?? 0)
 
 /** Bytes between two offsets whose distance is known. */
 const STRIDE = 256 * 1024

@@ -132,6 +132,8 @@ void CpuExecutor::dispatch(Space& space, const Instruction& instruction, size_t 
     case Op::cache_wkv7: return wkv7(space, instruction, runs);
     case Op::cache_ssm: return ssm(space, instruction, runs);
     case Op::cache_pdr: return pdr(space, instruction, runs);
+    case Op::cache_ngram: return ngram(space, instruction, runs);
+    case Op::cache_ngram_first: return ngram_first(space, instruction, runs);
     case Op::cache_read: return read(space, instruction, runs);
     case Op::cache_write: return write(space, instruction, runs);
     case Op::cache_increment:

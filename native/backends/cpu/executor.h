@@ -73,6 +73,8 @@ class CpuExecutor final : public Executor {
 
   // executor_perspective.cc
   void pdr(Space& space, const Instruction& instruction, std::span<const Run> runs);
+  void ngram(Space& space, const Instruction& instruction, std::span<const Run> runs);
+  void ngram_first(Space& space, const Instruction& instruction, std::span<const Run> runs);
   void torus(Space& space, const Instruction& instruction, std::span<const Run> runs);
   void nearest(Space& space, const Instruction& instruction, size_t first, size_t rows);
   void project(Space& space, const Instruction& instruction, size_t first, size_t rows);

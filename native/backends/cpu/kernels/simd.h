@@ -89,6 +89,16 @@ CONTINUO_INLINE Vec fma(Vec a, Vec b, Vec c) {
 }
 
 CONTINUO_INLINE float sqrt(float x) { return __builtin_sqrtf(x); }
+CONTINUO_INLINE Vec sqrt(Vec x) {
+#if defined(__AVX512F__)
+  return (Vec)_mm512_sqrt_ps((__m512)x);
+#elif defined(__AVX2__)
+  return (Vec)_mm256_sqrt_ps((__m256)x);
+#else
+  for (size_t i = 0; i < width; ++i) x[i] = __builtin_sqrtf(x[i]);
+  return x;
+#endif
+}
 
 // `width` stored weights, widened exactly.
 CONTINUO_INLINE Vec load_weights(const float* p) { return load<Vec>(p); }

@@ -10,6 +10,7 @@
 #include "backends/cpu/kernels/matmul.h"
 #include "backends/cpu/kernels/matmul_blocks.h"
 #include "backends/cpu/kernels/memory.h"
+#include "backends/cpu/kernels/ngram.h"
 #include "backends/cpu/kernels/norm.h"
 #include "backends/cpu/kernels/pdr.h"
 #include "backends/cpu/kernels/quantise.h"
@@ -33,5 +34,5 @@
    CONTINUO_ISA::conv, CONTINUO_ISA::memory, CONTINUO_ISA::mix, CONTINUO_ISA::recall,       \
    CONTINUO_ISA::memory_first, CONTINUO_ISA::map_scale, CONTINUO_ISA::softmax_rows, CONTINUO_ISA::normalise,    \
    CONTINUO_ISA::combine, CONTINUO_ISA::rerotate_kv,                                             \
-   CONTINUO_ISA::pdr, CONTINUO_ISA::recall_keys, CONTINUO_ISA::torus, CONTINUO_ISA::axpy, CONTINUO_ISA::whole}
+   CONTINUO_ISA::pdr, CONTINUO_ISA::ngram_read, CONTINUO_ISA::ngram_first, CONTINUO_ISA::recall_keys, CONTINUO_ISA::torus, CONTINUO_ISA::axpy, CONTINUO_ISA::whole}
 // clang-format on

@@ -1,0 +1,51 @@
+// The checks of the ops of an ngram memory (ngram.h, docs/ngram.md).
+#include "graph/checker.h"
+#include "graph/ngram.h"
+
+namespace continuo {
+
+namespace {
+
+void need_table(Checker& check, size_t i, const std::vector<uint64_t>& expected) {
+  const auto rest = check.picked(check.node().in[i]);
+  if (!check.ok()) return;
+  if (rest != expected)
+    check.fail("input \"", operand_text(check.graph(), check.node().in[i]), "\" has shape ", shape_text(rest),
+               ", expected ", shape_text(expected));
+  else if (check.in(i).type != Type::i32)
+    check.fail("input \"", check.in(i).name, "\" is ", name_of(check.in(i).type), ", expected i32");
+}
+
+}  // namespace
+
+// in: a token; slots [n, 2]; the text [words]; the logits of a base [256] or none. State: the mixture [numbers].
+void check_ngram(Checker& check, RowShape& out) {
+  const auto& node = check.node();
+  if (node.in.size() > 4) return check.fail("has ", node.in.size(), " inputs, expected 3, and a fourth one for a base");
+  const auto slots = check.picked(node.in[1]);
+  if (!check.ok()) return;
+  if (slots.size() != 2 || slots[0] % 2 != 0 || slots[0] < ngram::least_slots || slots[0] > ngram::most_slots)
+    return check.fail("input \"", operand_text(check.graph(), node.in[1]), "\" has shape ", shape_text(slots),
+                      ", expected [slots, 2] with an even number of slots from ", ngram::least_slots, " to ",
+                      ngram::most_slots);
+  need_table(check, 1, {slots[0], 2});
+  if (check.ok()) need_table(check, 2, {ngram::words_of(slots[0])});
+  if (check.ok()) check.need_state({ngram::mixture::numbers}, Type::f32);
+  if (!check.ok()) return;
+  out = {{ngram::tokens}, Type::f32};
+  if (node.in.size() < 4) return;
+  check.need_vector(3);
+  if (check.ok()) check.need_shape(3, out.extents);
+}
+
+// in: learned numbers, or nothing. State: the mixture.
+void check_ngram_first(Checker& check, RowShape&) {
+  const auto& node = check.node();
+  check.need_state({ngram::mixture::numbers}, Type::f32);
+  if (check.ok() && node.in.size() > 1) check.fail("has ", node.in.size(), " inputs, expected at most one");
+  if (!check.ok() || node.in.empty()) return;
+  check.need_constant(0, Layout::vector, "a constant vector");
+  if (check.ok()) check.need_shape(0, {ngram::learned});
+}
+
+}  // namespace continuo

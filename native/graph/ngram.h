@@ -1,0 +1,131 @@
+// The state of an ngram memory (docs/ngram.md): three tables of a context, of fixed sizes that follow from the number of
+// slots. The op `cache.ngram` reads a token, writes all three, and gives the logits of the token after it.
+//
+//   slots    i32 [slots, 2]  what followed each context: a check, three tokens, their counts
+//   text     i32 [words]     the text so far as contexts see it: hashes, a ring of tokens, places of lines and numbers
+//   mixture  f32 [numbers]   the weights of votes, and what the last prediction was made of
+//
+// Everything in it is a byte of text or counts of bytes: the op takes models with 256 tokens.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace continuo::ngram {
+
+constexpr size_t tokens = 256;
+constexpr size_t contexts = 22;
+// Tokens that a slot keeps, the most frequent first: each is a vote.
+constexpr size_t ranks = 3;
+constexpr size_t most_votes = contexts * ranks;
+// Contexts rounded up to whole vectors of the widest instruction set.
+constexpr size_t lanes = 32;
+// Counts of a vote: classes of its own, of the others in its slot, and whether it came last.
+constexpr size_t count_classes = 10;
+constexpr size_t confidences = count_classes * count_classes * 2;
+
+constexpr size_t selectors = 8;
+constexpr size_t selector_rows[selectors] = {20, 256, 64, 256, 256, 128, 80, 256};
+constexpr size_t first_row(size_t selector) {
+  size_t rows = 0;
+  for (size_t i = 0; i < selector; ++i) rows += selector_rows[i];
+  return rows;
+}
+constexpr size_t scale_rows = first_row(selectors);
+
+constexpr size_t match_lengths = 24;
+// Logits by nothing, by the class of the last byte, by coarse classes of the last two, by the number of the field.
+constexpr size_t dense_first[4] = {0, 1, 17, 81};
+constexpr size_t dense_rows = 97;
+// The correction of the likeliest token: rows by context, places along its logit.
+constexpr size_t correction_rows = 256, correction_places = 17, corrections = 2;
+
+// Where the parts of the mixture lie, in numbers.
+namespace mixture {
+constexpr size_t weights = 0;                                          // [votes of a slot, confidence]
+constexpr size_t weight_squares = weights + most_votes * confidences;  // sums of squared gradients
+constexpr size_t scales = weight_squares + most_votes * confidences;   // [row, lane]
+constexpr size_t scale_squares = scales + scale_rows * lanes;          // [lane]
+constexpr size_t match = scale_squares + lanes;                        // [length]
+constexpr size_t match_squares = match + match_lengths;
+constexpr size_t dense = match_squares + match_lengths;  // [row, token]
+constexpr size_t correction = dense + dense_rows * tokens;
+// Of the last prediction: the probability of each token, the scale of each context, and its correction.
+constexpr size_t shares = correction + corrections * correction_rows * correction_places;
+constexpr size_t scale = shares + tokens;
+constexpr size_t corrected = scale + lanes;  // the likeliest token's probability, its place along the logit
+constexpr size_t numbers = corrected + 8;
+}  // namespace mixture
+
+// What a package may begin with: the weights, and the logits by nothing and by the class of the last byte.
+constexpr size_t learned_weights = most_votes * confidences, learned_logits = dense_first[2] * tokens;
+constexpr size_t learned = learned_weights + learned_logits;
+
+constexpr size_t least_slots = 1 << 10, most_slots = 1 << 24;
+
+// Sizes of the text's arrays, each a power of two, for so many slots.
+struct Arrays {
+  size_t ring;     // bytes of text
+  size_t places;   // of matches and of lines, entries
+  size_t numbers;  // entries
+};
+constexpr Arrays arrays_of(size_t slots) {
+  size_t ring = 4096;
+  while (ring * 4 <= slots && ring < (1u << 16)) ring *= 2;
+  return {ring, ring / 8, ring / 32};
+}
+
+constexpr size_t most_digits = 20;
+
+// The last two numbers behind the same beginning of a line.
+struct NumberEntry {
+  uint64_t last, before;
+  uint32_t place;   // of the last one's first digit
+  uint16_t digits;  // of the last one; 0: none
+  uint16_t two;     // whether there is one before it
+};
+static_assert(sizeof(NumberEntry) == 24);
+
+// The beginning of the table `text`; arrays follow.
+struct Text {
+  uint64_t word, word1, word2;        // hashes of the word so far and of the two before it
+  uint64_t line;                      // hash of the line so far
+  uint64_t masked, masked1, masked2;  // the same with each number as one mark; of the two lines before
+  uint64_t field;                     // hash of the field so far
+  uint64_t shape;                     // hash of the classes of the line's bytes
+  uint64_t number;                    // the number so far
+  uint32_t position;                  // tokens read, modulo 2³²
+  uint32_t line_start, number_start;
+  uint32_t fields;                 // fields of the line before this one
+  uint32_t match, match_length;    // the token that followed the longest match, and how long it is
+  uint32_t column, field_place;    // 0: none; else the place behind the same beginning of a line, or in the field last time
+  uint32_t entry;                  // of the number that begins here or goes on; its index + 1
+  uint32_t digits;                 // of the number so far
+  uint32_t order;                  // 1: equals the last one so far; 2: greater, 3: less
+  uint32_t after_digit;            // whether the last byte was a digit
+  uint32_t expects[2];             // how many digits are expected: by the last step, by one; 0: no longer so
+  uint8_t expected[2][most_digits];
+  uint8_t follows1[256 * 4];       // by a byte: the bytes that followed it the last three times
+  // What the next prediction asks, and was made of.
+  int32_t slot[contexts];          // −1: none
+  int32_t row[selectors];          // of the scales
+  int32_t dense[4];                // rows
+  int32_t corrected[2];            // rows
+  int32_t likeliest;
+  int32_t match_weight;            // −1: no match
+  uint32_t match_token;
+  uint32_t votes;
+  uint16_t weight[most_votes];     // of each vote
+  uint8_t token[most_votes];
+  uint8_t pad[2];
+};
+static_assert(sizeof(Text) % 8 == 0);
+
+// Words of i32 of the table `text`.
+constexpr size_t words_of(size_t slots) {
+  const Arrays a = arrays_of(slots);
+  // The ring, three lists of places, what followed two bytes, and numbers.
+  return (sizeof(Text) + a.ring + 4 * a.places * sizeof(uint32_t) + a.numbers * sizeof(NumberEntry)) / sizeof(int32_t);
+}
+
+}  // namespace continuo::ngram

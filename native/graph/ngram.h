@@ -1,5 +1,5 @@
-// The state of an ngram memory (docs/ngram.md): three tables of a context, of fixed sizes that follow from the number of
-// slots. The op `cache.ngram` reads a token, writes all three, and gives the logits of the token after it.
+// The state of an ngram memory (docs/ngram.md): three tables of a context, of fixed sizes that follow from the number
+// of slots. The op `cache.ngram` reads a token, writes all three, and gives the logits of the token after it.
 //
 //   slots    i32 [slots, 2]  what followed each context: a check, three tokens, their counts
 //   text     i32 [words]     the text so far as contexts see it: hashes, a ring of tokens, places of lines and numbers
@@ -21,7 +21,7 @@ constexpr size_t most_votes = contexts * ranks;
 // Contexts rounded up to whole vectors of the widest instruction set.
 constexpr size_t lanes = 32;
 // Counts of a vote: classes of its own, of the others in its slot, and whether it came last.
-constexpr size_t count_classes = 10;
+constexpr size_t count_classes = 8;
 constexpr size_t confidences = count_classes * count_classes * 2;
 
 constexpr size_t selectors = 8;
@@ -71,8 +71,8 @@ struct Arrays {
 };
 constexpr Arrays arrays_of(size_t slots) {
   size_t ring = 4096;
-  while (ring * 4 <= slots && ring < (1u << 16)) ring *= 2;
-  return {ring, ring / 8, ring / 32};
+  while (ring < slots && ring < (1u << 16)) ring *= 2;
+  return {ring, ring / 16, ring / 64};
 }
 
 constexpr size_t most_digits = 20;
@@ -96,26 +96,27 @@ struct Text {
   uint64_t number;                    // the number so far
   uint32_t position;                  // tokens read, modulo 2³²
   uint32_t line_start, number_start;
-  uint32_t fields;                 // fields of the line before this one
-  uint32_t match, match_length;    // the token that followed the longest match, and how long it is
-  uint32_t column, field_place;    // 0: none; else the place behind the same beginning of a line, or in the field last time
-  uint32_t entry;                  // of the number that begins here or goes on; its index + 1
-  uint32_t digits;                 // of the number so far
-  uint32_t order;                  // 1: equals the last one so far; 2: greater, 3: less
-  uint32_t after_digit;            // whether the last byte was a digit
-  uint32_t expects[2];             // how many digits are expected: by the last step, by one; 0: no longer so
+  uint32_t fields;               // fields of the line before this one
+  uint32_t match, match_length;  // the token that followed the longest match, and how long it is
+  uint32_t column,
+      field_place;       // 0: none; else the place behind the same beginning of a line, or in the field last time
+  uint32_t entry;        // of the number that begins here or goes on; its index + 1
+  uint32_t digits;       // of the number so far
+  uint32_t order;        // 1: equals the last one so far; 2: greater, 3: less
+  uint32_t after_digit;  // whether the last byte was a digit
+  uint32_t expects[2];   // how many digits are expected: by the last step, by one; 0: no longer so
   uint8_t expected[2][most_digits];
-  uint8_t follows1[256 * 4];       // by a byte: the bytes that followed it the last three times
+  uint8_t follows1[256 * 4];  // by a byte: the bytes that followed it the last three times
   // What the next prediction asks, and was made of.
-  int32_t slot[contexts];          // −1: none
-  int32_t row[selectors];          // of the scales
-  int32_t dense[4];                // rows
-  int32_t corrected[2];            // rows
+  int32_t slot[contexts];  // −1: none
+  int32_t row[selectors];  // of the scales
+  int32_t dense[4];        // rows
+  int32_t corrected[2];    // rows
   int32_t likeliest;
-  int32_t match_weight;            // −1: no match
+  int32_t match_weight;  // −1: no match
   uint32_t match_token;
   uint32_t votes;
-  uint16_t weight[most_votes];     // of each vote
+  uint16_t weight[most_votes];  // of each vote
   uint8_t token[most_votes];
   uint8_t pad[2];
 };

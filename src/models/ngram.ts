@@ -12,6 +12,8 @@ import { type Family, type FamilyModel, tensorSet } from './family.ts'
 
 const LEAST_SLOTS = 2 ** 10
 const MOST_SLOTS = 2 ** 24
+/** With these the state is a megabyte. */
+export const DEFAULT_SLOTS = 58_368
 
 export const ngramConfig = z.looseObject({
   model_type: z.literal('ngram'),
@@ -22,7 +24,7 @@ export const ngramConfig = z.looseObject({
     .min(LEAST_SLOTS)
     .max(MOST_SLOTS)
     .multipleOf(2)
-    .default(2 ** 16),
+    .default(DEFAULT_SLOTS),
 })
 
 /** The tensor of what was learned before. */

@@ -1,7 +1,7 @@
 /**
  * The first numbers of an ngram memory's mixture (docs/ngram.md): what invented systems (systems.py) taught it of how far to believe a vote.
  *
- *   node train/stream/learn.ts OUT [--documents 128] [--bytes 60000] [--slots 65536] [--seed 1]
+ *   node train/stream/learn.ts OUT [--documents 128] [--bytes 60000] [--slots 58368] [--seed 1]
  *
  * Reads one document after the other, each with empty tables, each with the weights that those before it left; sums of squared gradients begin
  * anew. Writes a package: config.json, and the numbers as BF16 in model.safetensors. The same arguments give the same bytes on any machine.
@@ -13,7 +13,7 @@ import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
 import { callNative } from '../../src/engine/native.ts'
-import { LEARNED } from '../../src/models/ngram.ts'
+import { DEFAULT_SLOTS, LEARNED } from '../../src/models/ngram.ts'
 import { openPackage } from '../../src/models/open.ts'
 import { writeFolder, writeTensors } from '../../src/models/package-writer.ts'
 
@@ -22,7 +22,7 @@ const { values, positionals } = parseArgs({
   options: {
     documents: { type: 'string', default: '128' },
     bytes: { type: 'string', default: '60000' },
-    slots: { type: 'string', default: '65536' },
+    slots: { type: 'string', default: String(DEFAULT_SLOTS) },
     seed: { type: 'string', default: '1' },
   },
 })

@@ -24,8 +24,8 @@ void CpuExecutor::ngram(Space& space, const Instruction& instruction, std::span<
   fork(runs.size(), rows * ngram_cost, [&](size_t i) {
     const auto& run = runs[i];
     if (!tables[i][0]) return;
-    kernels_.ngram({reinterpret_cast<int32_t*>(tables[i][0]), reinterpret_cast<int32_t*>(tables[i][1]), tables[i][2], token + run.row,
-                    base ? base + run.row * ngram::tokens : nullptr,
+    kernels_.ngram({reinterpret_cast<int32_t*>(tables[i][0]), reinterpret_cast<int32_t*>(tables[i][1]), tables[i][2],
+                    token + run.row, base ? base + run.row * ngram::tokens : nullptr,
                     floats(space, instruction.out) + run.row * ngram::tokens, slots, run.rows});
   });
 }

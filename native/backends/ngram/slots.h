@@ -1,5 +1,5 @@
-// The slots of an ngram memory (graph/ngram.h): of each context that was seen, the tokens that followed it. Whole numbers only, so the same on every
-// device. Before including it, define CONTINUO_INLINE.
+// The slots of an ngram memory (graph/ngram.h): of each context that was seen, the tokens that followed it. Whole
+// numbers only, so the same on every device. Before including it, define CONTINUO_INLINE.
 #pragma once
 
 #include <cstddef>
@@ -51,8 +51,8 @@ CONTINUO_INLINE void count_token(Slot& slot, uint8_t token) {
   slot.check = static_cast<uint16_t>((slot.check & ~3) | rank);
 }
 
-// The slot of a context, made anew where another one may go; −1 where a stronger one stays, which is weakened. Of two places the context takes that
-// in which it is, else that of the weaker one.
+// The slot of a context, made anew where another one may go; −1 where a stronger one stays, which is weakened. Of two
+// places the context takes that in which it is, else that of the weaker one.
 CONTINUO_INLINE int32_t find_slot(Slot* slots, size_t count, uint64_t key) {
   const size_t place = static_cast<size_t>((key >> 20 & 0xffffffff) * count >> 32) & ~size_t{1};
   const auto check = static_cast<uint16_t>((key >> 50 | 4) & 0xfffc);

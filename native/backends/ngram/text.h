@@ -1,5 +1,5 @@
-// The text so far as the contexts of an ngram memory see it (graph/ngram.h). Whole numbers only, so the same on every device. Before including it,
-// define CONTINUO_INLINE.
+// The text so far as the contexts of an ngram memory see it (graph/ngram.h). Whole numbers only, so the same on every
+// device. Before including it, define CONTINUO_INLINE.
 #pragma once
 
 #include <cstddef>
@@ -110,7 +110,9 @@ struct Reader {
     auto& place = matches[index(h)];
     if (text.match_length == 0 && place != 0 && holds(place)) {
       uint32_t length = 0;
-      while (length < longest_look && length < place && holds(place - 1 - length) && at(place - 1 - length) == back(length)) ++length;
+      while (length < longest_look && length < place && holds(place - 1 - length) &&
+             at(place - 1 - length) == back(length))
+        ++length;
       if (length >= least_match) text.match = place, text.match_length = length;
     }
     place = text.position;
@@ -226,10 +228,12 @@ struct Reader {
     const uint32_t above = text.column != 0 && holds(text.column) ? at(text.column) : 0;
     key[11] = hashed((static_cast<uint64_t>(above) << 8 | c) * 0x9e3779 + text.field * 3 + 0xc0c);
     const uint32_t there = text.field_place != 0 && holds(text.field_place) ? at(text.field_place) : 0;
-    key[12] = hashed((static_cast<uint64_t>(there) << 8 | c) * 0x9e3779 + (static_cast<uint64_t>(text.fields) << 32) + 0xd0d);
+    key[12] =
+        hashed((static_cast<uint64_t>(there) << 8 | c) * 0x9e3779 + (static_cast<uint64_t>(text.fields) << 32) + 0xd0d);
     key[13] = hashed((text.position - text.line_start) * 911ull + c + 0x111);
     const uint32_t length = text.match_length < 15 ? text.match_length : 15;
-    key[16] = hashed((static_cast<uint64_t>(length > 0 ? at(text.match) : 0) << 16 | length << 8 | c) * 0x9e3779b1ull + 0x1414);
+    key[16] = hashed((static_cast<uint64_t>(length > 0 ? at(text.match) : 0) << 16 | length << 8 | c) * 0x9e3779b1ull +
+                     0x1414);
     number_keys(key + 17, c);
   }
 
@@ -245,9 +249,11 @@ struct Reader {
       left = text.digits > entry.digits ? 0 : entry.digits - text.digits < 14u ? entry.digits - text.digits + 1 : 15;
     }
     const uint64_t line = mix(text.masked * 5 + 0x99);
-    const uint64_t steps = (static_cast<uint64_t>(step) << 16 | static_cast<uint64_t>(text.expects[0] > 0) << 8 | one) * 64;
+    const uint64_t steps =
+        (static_cast<uint64_t>(step) << 16 | static_cast<uint64_t>(text.expects[0] > 0) << 8 | one) * 64;
     key[0] = mix(line + (next * 4 + text.order) * 16 + left + 0x2121) | 1;
-    key[1] = mix(((static_cast<uint64_t>(next) << 16 | text.order << 8 | after) * 16 + left) * 0x9e3779b1ull + 0x2222) | 1;
+    key[1] =
+        mix(((static_cast<uint64_t>(next) << 16 | text.order << 8 | after) * 16 + left) * 0x9e3779b1ull + 0x2222) | 1;
     key[2] = mix((steps + text.order * 16 + left) * 0x9e3779b1ull + 0x2323) | 1;
     key[3] = mix(line * 3 + steps + 0x2424) | 1;
     key[4] = mix(line * 3 + text.digits * 16 + (text.digits > 0 ? c : 0) + 0x2525) | 1;

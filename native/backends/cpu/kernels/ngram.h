@@ -1,7 +1,9 @@
-// An ngram memory (docs/ngram.md): what followed the contexts of a text votes for the next token, and weights of the votes learn from each token that
-// is read. graph/ngram.h has the tables, backends/ngram/ what is whole numbers in them.
+// An ngram memory (docs/ngram.md): what followed the contexts of a text votes for the next token, and weights of the
+// votes learn from each token that is read. graph/ngram.h has the tables, backends/ngram/ what is whole numbers in
+// them.
 //
-// With the votes i of context c(i) for token b(i), their confidences j(i), the rows s of the scales, and a base (0 without a network):
+// With the votes i of context c(i) for token b(i), their confidences j(i), the rows s of the scales, and a base (0
+// without a network):
 //
 //   m[c]  = Σ_s scale[row s][c]                                      in order of s
 //   v[b]  = base[b] + Σ dense[row][b] + Σ_i m[c(i)] w[j(i)]           by fma in order of i, then the match's
@@ -9,9 +11,9 @@
 //
 // and when the token y is known, e_i = (b(i) = y) − p[b(i)]:
 //
-//   g_j   = e_i m[c],  G_j ← δ G_j + g_j²,  w_j ← w_j + η g_j / √(G_j + ε)         (Adagrad, Duchi et al. 2011, with a decay)
-//   g_c   = Σ_i e_i w[j(i)] (before its step),  G_c ← δ G_c + g_c²,  scale[row s][c] ← scale[row s][c] + η' g_c / √(G_c + ε')   for each s
-//   dense[row][b] ← dense[row][b] + ρ ((b = y) − p[b])
+//   g_j   = e_i m[c],  G_j ← δ G_j + g_j²,  w_j ← w_j + η g_j / √(G_j + ε)         (Adagrad, Duchi et al. 2011, with a
+//   decay) g_c   = Σ_i e_i w[j(i)] (before its step),  G_c ← δ G_c + g_c²,  scale[row s][c] ← scale[row s][c] + η' g_c
+//   / √(G_c + ε')   for each s dense[row][b] ← dense[row][b] + ρ ((b = y) − p[b])
 //
 // Last, the likeliest token's logit is corrected by what its probability was worth in such a context before.
 #pragma once
@@ -63,7 +65,8 @@ CONTINUO_INLINE void ngram_learn(NgramState& state, uint32_t y) {
     w += ngram_adagrad(mixture[at::weight_squares + j], e * scale[context], ngram_weight_step, ngram_weight_floor);
   }
   float* rows[ngram::selectors];
-  for (size_t s = 0; s < ngram::selectors; ++s) rows[s] = ngram_row(mixture + at::scales, text.row[s], ngram::scale_rows, ngram::lanes);
+  for (size_t s = 0; s < ngram::selectors; ++s)
+    rows[s] = ngram_row(mixture + at::scales, text.row[s], ngram::scale_rows, ngram::lanes);
   for (size_t lane = 0; lane < ngram::lanes; lane += width) {
     const Vec g = load<Vec>(gradient + lane);
     const Vec squares = fma(load<Vec>(mixture + at::scale_squares + lane), splat<Vec>(ngram_decay), g * g);
@@ -74,14 +77,17 @@ CONTINUO_INLINE void ngram_learn(NgramState& state, uint32_t y) {
   if (text.match_weight >= 0) {
     const size_t length = static_cast<size_t>(text.match_weight) % ngram::match_lengths;
     const uint32_t token = text.match_token & 0xff;
-    mixture[at::match + length] += ngram_adagrad(mixture[at::match_squares + length], (token == y ? 1.0f : 0.0f) - p[token],
-                                                 ngram_match_step, ngram_match_floor);
+    mixture[at::match + length] +=
+        ngram_adagrad(mixture[at::match_squares + length], (token == y ? 1.0f : 0.0f) - p[token], ngram_match_step,
+                      ngram_match_floor);
   }
   float* dense[4];
-  for (size_t k = 0; k < 4; ++k) dense[k] = ngram_row(mixture + at::dense, text.dense[k], ngram::dense_rows, ngram::tokens);
+  for (size_t k = 0; k < 4; ++k)
+    dense[k] = ngram_row(mixture + at::dense, text.dense[k], ngram::dense_rows, ngram::tokens);
   for (size_t b = 0; b < ngram::tokens; b += width) {
     const Vec share = load<Vec>(p + b);
-    for (size_t k = 0; k < 4; ++k) store(dense[k] + b, fma(splat<Vec>(-ngram_dense_steps[k]), share, load<Vec>(dense[k] + b)));
+    for (size_t k = 0; k < 4; ++k)
+      store(dense[k] + b, fma(splat<Vec>(-ngram_dense_steps[k]), share, load<Vec>(dense[k] + b)));
   }
   for (size_t k = 0; k < 4; ++k) dense[k][y] += ngram_dense_steps[k];
   // The correction: the error of the corrected probability, shared by the two places around its logit.
@@ -90,17 +96,19 @@ CONTINUO_INLINE void ngram_learn(NgramState& state, uint32_t y) {
   size_t place = along >= 0.0f && along < ngram::correction_places - 1 ? static_cast<size_t>(along) : 0;
   const float part = along - static_cast<float>(place);
   for (size_t k = 0; k < ngram::corrections; ++k) {
-    float* row = ngram_row(mixture + at::correction, text.corrected[k], ngram::corrections * ngram::correction_rows, ngram::correction_places);
+    float* row = ngram_row(mixture + at::correction, text.corrected[k], ngram::corrections * ngram::correction_rows,
+                           ngram::correction_places);
     row[place] = fma(ngram_correction_step * error, 1.0f - part, row[place]);
     row[place + 1] = fma(ngram_correction_step * error, part, row[place + 1]);
   }
   for (size_t c = 0; c < ngram::contexts; ++c) {
-    if (static_cast<uint32_t>(text.slot[c]) < state.count && text.position > 0) count_token(state.slots[text.slot[c]], static_cast<uint8_t>(y));
+    if (static_cast<uint32_t>(text.slot[c]) < state.count && text.position > 0)
+      count_token(state.slots[text.slot[c]], static_cast<uint8_t>(y));
   }
 }
 
 CONTINUO_INLINE uint32_t ngram_count_class(uint32_t count) {
-  return count < 4 ? count : count < 5 ? 3 : count < 8 ? 4 : count < 16 ? 5 : count < 40 ? 6 : count < 100 ? 7 : count < 200 ? 8 : 9;
+  return count < 4 ? count : count < 5 ? 3 : count < 8 ? 4 : count < 20 ? 5 : count < 80 ? 6 : 7;
 }
 
 // Which weights, scales and logits the next prediction is made of.
@@ -109,7 +117,8 @@ CONTINUO_INLINE void ngram_ask(NgramState& state, uint32_t c) {
   auto& text = reader.text;
   uint64_t keys[ngram::contexts];
   reader.keys(keys);
-  for (size_t i = 0; i < ngram::contexts; ++i) __builtin_prefetch(state.slots + ((keys[i] >> 20 & 0xffffffff) * state.count >> 32));
+  for (size_t i = 0; i < ngram::contexts; ++i)
+    __builtin_prefetch(state.slots + ((keys[i] >> 20 & 0xffffffff) * state.count >> 32));
   uint32_t votes = 0;
   uint32_t sure[ngram::contexts];
   for (size_t i = 0; i < ngram::contexts; ++i) {
@@ -120,22 +129,31 @@ CONTINUO_INLINE void ngram_ask(NgramState& state, uint32_t c) {
     const uint32_t all = slot.count[0] + slot.count[1] + slot.count[2], others = all - slot.count[0];
     if (slot.count[0] > 0) sure[i] = others == 0 ? (slot.count[0] > 3 ? 3 : 2) : slot.count[0] > 2 * others ? 1 : 0;
     for (uint32_t rank = 0; rank < ngram::ranks && slot.count[rank] > 0; ++rank, ++votes) {
-      const uint32_t confidence = ngram_count_class(slot.count[rank]) * ngram::count_classes + ngram_count_class(all - slot.count[rank]);
-      text.weight[votes] = static_cast<uint16_t>((i * ngram::ranks + rank) * ngram::confidences + confidence * 2 + ((slot.check & 3) == rank));
+      const uint32_t confidence =
+          ngram_count_class(slot.count[rank]) * ngram::count_classes + ngram_count_class(all - slot.count[rank]);
+      text.weight[votes] = static_cast<uint16_t>((i * ngram::ranks + rank) * ngram::confidences + confidence * 2 +
+                                                 ((slot.check & 3) == rank));
       text.token[votes] = slot.token[rank];
     }
   }
   text.votes = votes;
   const uint32_t length = text.match_length, previous = text.position > 1 ? reader.back(1) : 0;
-  const uint32_t of = ngram::class_of(c), before = ngram::class_of(previous), predicted = length > 0 ? reader.at(text.match) : 0;
+  const uint32_t of = ngram::class_of(c), before = ngram::class_of(previous),
+                 predicted = length > 0 ? reader.at(text.match) : 0;
   uint32_t order = 0;
   for (uint32_t i = 0; i < 3; ++i) {
-    if (sure[i] > 0 || (text.slot[i] >= 0 && state.slots[text.slot[i]].count[0] > state.slots[text.slot[i]].count[1] + state.slots[text.slot[i]].count[2]))
+    if (sure[i] > 0 ||
+        (text.slot[i] >= 0 &&
+         state.slots[text.slot[i]].count[0] > state.slots[text.slot[i]].count[1] + state.slots[text.slot[i]].count[2]))
       order = i + 1;
   }
   const uint32_t along = (text.position - text.line_start) / 4, fields = text.fields < 31 ? text.fields : 31;
   const uint32_t picked[ngram::selectors] = {
-      order * 5 + (length == 0 ? 0 : length < 8 ? 1 : length < 16 ? 2 : length < 32 ? 3 : 4),
+      order * 5 + (length == 0   ? 0
+                   : length < 8  ? 1
+                   : length < 16 ? 2
+                   : length < 32 ? 3
+                                 : 4),
       of * 16 + before,
       fields * 2 + (text.field == 0),
       sure[5] * 64 + sure[4] * 16 + sure[3] * 4 + sure[7],
@@ -146,7 +164,10 @@ CONTINUO_INLINE void ngram_ask(NgramState& state, uint32_t c) {
   for (size_t s = 0; s < ngram::selectors; ++s) text.row[s] = static_cast<int32_t>(ngram::first_row(s) + picked[s]);
   const uint32_t rows[4] = {0, of, ngram::coarse(of) * 8 + ngram::coarse(before), text.fields & 15};
   for (size_t k = 0; k < 4; ++k) text.dense[k] = static_cast<int32_t>(ngram::dense_first[k] + rows[k]);
-  text.match_weight = length == 0 ? -1 : static_cast<int32_t>(length < 16 ? length : length < 32 ? 16 + (length - 16) / 4 : 20 + (length > 64) + (length > 200));
+  text.match_weight = length == 0 ? -1
+                                  : static_cast<int32_t>(length < 16   ? length
+                                                         : length < 32 ? 16 + (length - 16) / 4
+                                                                       : 20 + (length > 64) + (length > 200));
   text.match_token = predicted;
 }
 
@@ -177,7 +198,8 @@ CONTINUO_INLINE void ngram_predict(NgramState& state, uint32_t c, const float* b
   float* const p = mixture + at::shares;
   const float most = max(y, ngram::tokens);
   for (size_t b = 0; b < ngram::tokens; b += width) store(p + b, exp(load<Vec>(y + b) - splat<Vec>(most)));
-  const float inverse = 1.0f / reduce(ngram::tokens, [=](auto acc, size_t i) CONTINUO_LAMBDA { return acc + load<decltype(acc)>(p + i); });
+  const float inverse = 1.0f / reduce(ngram::tokens, [=](auto acc, size_t i)
+                                                         CONTINUO_LAMBDA { return acc + load<decltype(acc)>(p + i); });
   for (size_t b = 0; b < ngram::tokens; b += width) store(p + b, load<Vec>(p + b) * splat<Vec>(inverse));
   // Of equal ones the first.
   uint32_t likeliest = 0;
@@ -190,7 +212,8 @@ CONTINUO_INLINE void ngram_predict(NgramState& state, uint32_t c, const float* b
   const uint64_t contexts[ngram::corrections] = {text.masked * 7 + text.field, c * 256 + likeliest};
   float correction = 0.0f;
   for (size_t k = 0; k < ngram::corrections; ++k) {
-    const auto row = k * ngram::correction_rows + static_cast<size_t>(ngram::mix(contexts[k]) & (ngram::correction_rows - 1));
+    const auto row =
+        k * ngram::correction_rows + static_cast<size_t>(ngram::mix(contexts[k]) & (ngram::correction_rows - 1));
     text.corrected[k] = static_cast<int32_t>(row);
     const float* at_row = mixture + at::correction + row * ngram::correction_places;
     correction += fma(part, at_row[place + 1] - at_row[place], at_row[place]);
@@ -203,7 +226,8 @@ CONTINUO_INLINE void ngram_predict(NgramState& state, uint32_t c, const float* b
 
 // Reads the tokens of a run, and gives the logits after each of them.
 inline void ngram_read(const NgramRun& run) {
-  NgramState state{ngram::Reader(run.text, run.slots), reinterpret_cast<ngram::Slot*>(run.table), run.slots, run.mixture};
+  NgramState state{ngram::Reader(run.text, run.slots), reinterpret_cast<ngram::Slot*>(run.table), run.slots,
+                   run.mixture};
   for (size_t row = 0; row < run.rows; ++row) {
     const auto token = static_cast<uint32_t>(run.tokens[row]) & 0xff;
     if (state.reader.text.position > 0) ngram_learn(state, token);
@@ -213,17 +237,20 @@ inline void ngram_read(const NgramRun& run) {
   }
 }
 
-// The first numbers of a mixture: what was learned before (null: nothing), and of the others what leaves votes as they are.
+// The first numbers of a mixture: what was learned before (null: nothing), and of the others what leaves votes as they
+// are.
 inline void ngram_first(float* mixture, const float* learned) {
   namespace at = ngram::mixture;
   for (size_t i = 0; i < at::numbers; ++i) mixture[i] = 0.0f;
   for (size_t i = 0; i < ngram::scale_rows * ngram::lanes; ++i) mixture[at::scales + i] = 1.0f / ngram::selectors;
-  for (size_t i = 0; i < ngram::match_lengths; ++i) mixture[at::match + i] = i == 0 ? 0.0f : 0.3f + 0.1f * static_cast<float>(i);
+  for (size_t i = 0; i < ngram::match_lengths; ++i)
+    mixture[at::match + i] = i == 0 ? 0.0f : 0.3f + 0.1f * static_cast<float>(i);
   for (size_t context = 0; context < ngram::contexts; ++context) {
     for (size_t own = 1; own < ngram::count_classes; ++own) {
       for (size_t others = 0; others < own; ++others) {
         for (size_t last = 0; last < 2; ++last) {
-          const size_t j = context * ngram::ranks * ngram::confidences + (own * ngram::count_classes + others) * 2 + last;
+          const size_t j =
+              context * ngram::ranks * ngram::confidences + (own * ngram::count_classes + others) * 2 + last;
           mixture[at::weights + j] = 0.04f * static_cast<float>(own - others);
         }
       }

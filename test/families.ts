@@ -118,6 +118,12 @@ const perspective = async (folder: string): Promise<string> => {
   return folder
 }
 
+/** What followed a text before, and weights that every token teaches. Few slots: contexts replace each other all the time. */
+const ngram = (folder: string): string => {
+  mkdirSync(folder, { recursive: true })
+  return writePackageTo(folder, { model_type: 'ngram', slots: 2046 }, safetensors(new Map()))
+}
+
 const list = [
   { key: 'rwkv7', name: 'RWKV-7', write: () => demo, residentBytes: 700_000, large: true },
   {
@@ -186,6 +192,7 @@ const list = [
     write: perspective,
     residentBytes: 400_000,
   },
+  { key: 'ngram', name: 'a memory of contexts (ngram)', write: ngram, residentBytes: 900_000 },
 ] as const satisfies readonly Family[]
 
 export type FamilyKey = (typeof list)[number]['key']

@@ -19,12 +19,7 @@ export const ngramConfig = z.looseObject({
   model_type: z.literal('ngram'),
   vocab_size: z.literal(NGRAM_TOKENS).default(NGRAM_TOKENS),
   /** Contexts that are remembered at a time; 8 bytes each. */
-  slots: z
-    .int()
-    .min(LEAST_SLOTS)
-    .max(MOST_SLOTS)
-    .multipleOf(2)
-    .default(DEFAULT_SLOTS),
+  slots: z.int().min(LEAST_SLOTS).max(MOST_SLOTS).multipleOf(2).default(DEFAULT_SLOTS),
 })
 
 /** The tensor of what was learned before. */

@@ -214,7 +214,7 @@ const copyFiles = async (dir: string, folder: string): Promise<Pick<Quantized, '
 }
 
 /**
- * Writes the package. Throws INVALID, and leaves nothing at `out`, for a folder that is no package of a known family or is
+ * Writes the package. Throws INVALID, and leaves nothing at `out`, for a folder that is no package of a known family, has no matrices or is
  * quantised already, an `out` that holds something, weights that are not finite or too large, and a source that changes
  * meanwhile; UNAVAILABLE or DENIED where the file system refuses.
  */
@@ -225,6 +225,8 @@ export const quantizePackage = async (request: QuantizeRequest): Promise<Quantiz
   const source = await openSource(dir)
   try {
     const matrices = matricesOf(source)
+    if (matrices.length === 0)
+      throw new ContinuoError('INVALID', `${dir} has no matrices, and nothing else is quantised. Use it as it is.`)
     await refuseOccupied(out)
     const own = new Set(matrices.map(({ tensor }) => tensor))
     const rest = source.tensors.filter((tensor) => !own.has(tensor))

@@ -22,9 +22,16 @@ const few = (): string => {
   return path
 }
 
-const small = FAMILIES.filter(({ key }) => key !== 'rwkv7' && key !== 'rwkv7-q8')
+const small = FAMILIES.filter(({ key }) => key !== 'rwkv7' && key !== 'rwkv7-q8' && key !== 'ngram')
 
 describe('i4 of every family', () => {
+  it('a memory of contexts (ngram): has no matrices, is refused', async () => {
+    const dir = await familyOf('ngram').write(join(temporaryFolder(), 'ngram'))
+    await expect(quantizePackage({ dir, out: newOut(), to: 'i4', group: 32 })).rejects.toThrow(
+      'has no matrices, and nothing else is quantised. Use it as it is.',
+    )
+  })
+
   it.each(small.map(({ key, name }) => [name, key] as const))(
     '%s: calibrated on one thread and on three it has the same bytes, opens, and reads the same however it is cut',
     { tags: slowWith('perspective') },

@@ -50,8 +50,11 @@ constexpr size_t match = scale_squares + lanes;                        // [lengt
 constexpr size_t match_squares = match + match_lengths;
 constexpr size_t dense = match_squares + match_lengths;  // [row, token]
 constexpr size_t correction = dense + dense_rows * tokens;
-// Of the last prediction: the probability of each token, the scale of each context, and its correction.
-constexpr size_t shares = correction + corrections * correction_rows * correction_places;
+// The weight of the base's logits, and its sum of squared gradients.
+constexpr size_t base_weight = correction + corrections * correction_rows * correction_places;
+// Of the last prediction: the base, the probability of each token, the scale of each context, and its correction.
+constexpr size_t base = base_weight + 8;
+constexpr size_t shares = base + tokens;
 constexpr size_t scale = shares + tokens;
 constexpr size_t corrected = scale + lanes;  // the likeliest token's probability, its place along the logit
 constexpr size_t numbers = corrected + 8;

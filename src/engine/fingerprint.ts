@@ -36,6 +36,7 @@ export interface Named {
   readonly overflow?: 'window' | undefined
   readonly cacheDtype?: 'f16' | 'bf16' | undefined
   readonly outerMemory?: unknown
+  readonly ngram?: unknown
   readonly memoryTensors?: string | undefined
   readonly tokenizer?: string | undefined
   readonly endTokens?: readonly number[] | undefined
@@ -44,12 +45,13 @@ export interface Named {
 
 /** The text that `modelFingerprint` begins with. */
 export const fingerprintText = (config: unknown, tensors: readonly TensorEntry[], named: Named = {}): string => {
-  const { overflow, cacheDtype, outerMemory, memoryTensors, tokenizer, endTokens, expertIdentity } = named
+  const { overflow, cacheDtype, outerMemory, ngram, memoryTensors, tokenizer, endTokens, expertIdentity } = named
   const text = canonicalJson({
     config,
     overflow,
     cacheDtype,
     memory: outerMemory,
+    ngram,
     memoryTensors,
     tokenizer,
     endTokens,
@@ -64,7 +66,7 @@ export const fingerprintText = (config: unknown, tensors: readonly TensorEntry[]
  * a zero byte, and the bytes of every tensor in that same order. How a file orders or aligns its tensors does not matter. A
  * model opened with another `overflow` than its package has by itself is another one, and so is one that keeps keys and values narrower than
  * f32, keeps its context outside, reads text otherwise, or ends it with other tokens than its tokenizer's one: then the object has the
- * members `overflow`, `cacheDtype`, `memory` and `memoryTensors` (the same sha256 over memory.safetensors), `tokenizer` and `endTokens`, too.
+ * members `overflow`, `cacheDtype`, `memory` and `memoryTensors` (the same sha256 over memory.safetensors), `ngram`, `tokenizer` and `endTokens`, too.
  * Where the experts of a mixture lie in a store, `experts` has the store's digest and coding, and their tensors are no part of the list.
  * The bytes are read and hashed on a thread of libuv's pool.
  */

@@ -89,6 +89,8 @@ export interface LoadRequest {
   readonly cacheDtype?: 'f16' | 'bf16' | undefined
   /** Set where the context lies outside: how (Graph.memory). */
   readonly outerMemory?: Graph['memory'] | undefined
+  /** memory.json of an ngram memory behind the model, with every member there. */
+  readonly ngram?: unknown
   /** The file of its learned modules, a file of tensors. */
   readonly memoryFile?: string | undefined
   /** Where its experts lie: the folder of the store, its layers, its digest. */
@@ -112,10 +114,10 @@ const ownTensors = ({ leftOut }: LoadRequest, tensors: readonly TensorEntry[]): 
   leftOut === undefined ? tensors : tensors.filter(({ name }) => !leftOut.has(name))
 
 const namedOf = async (request: LoadRequest, { tokenizer, endTokens }: TextIdentity): Promise<Named> => {
-  const { overflow, cacheDtype, outerMemory, memoryFile, expertIdentity } = request
+  const { overflow, cacheDtype, outerMemory, ngram, memoryFile, expertIdentity } = request
   const modules = memoryFile === undefined ? undefined : [memoryFile]
   return {
-    ...{ overflow, cacheDtype, outerMemory, tokenizer, endTokens, expertIdentity },
+    ...{ overflow, cacheDtype, outerMemory, ngram, tokenizer, endTokens, expertIdentity },
     ...(modules !== undefined && {
       memoryTensors: await modelFingerprint(null, inspectFiles(modules).tensors, modules),
     }),

@@ -7,6 +7,7 @@ import { join } from 'node:path'
 import { z } from 'zod'
 import { ContinuoError } from '../errors.ts'
 import { MOST_CONFIG_BYTES, MOST_TOKENIZER_BYTES, readJsonFile } from '../json.ts'
+import { asksForNgram, type NgramMemory, readNgramMemory } from './ngram-memory.ts'
 
 const count = (least: number, most: number) => z.int().min(least).max(most)
 const width = count(1, 65_536)
@@ -267,11 +268,13 @@ export interface OuterMemory {
   readonly modules: string | null
 }
 
-/** memory.json of a folder; undefined: it has none. Throws INVALID for one that cannot be. */
-export const readMemory = async (dir: string): Promise<OuterMemory | undefined> => {
+/** memory.json of a folder, for a context kept outside or for an ngram memory; undefined: it has none. Throws INVALID for one that cannot be. */
+export const readMemory = async (dir: string): Promise<OuterMemory | NgramMemory | undefined> => {
   const path = join(dir, 'memory.json')
   if (!existsSync(path)) return undefined
-  const memory = readMemoryJson((await readJsonFile(path, MOST_CONFIG_BYTES)).json)
+  const { json } = await readJsonFile(path, MOST_CONFIG_BYTES)
+  if (asksForNgram(json)) return readNgramMemory(json)
+  const memory = readMemoryJson(json)
   const modules = join(dir, 'memory.safetensors')
   if (hasModules(memory) && !existsSync(modules))
     refuse(

@@ -15,11 +15,13 @@ const MOST_SLOTS = 2 ** 24
 /** With these the state is a megabyte. */
 export const DEFAULT_SLOTS = 58_368
 
+/** Contexts that are remembered at a time; 8 bytes each. */
+export const ngramSlots = z.int().min(LEAST_SLOTS).max(MOST_SLOTS).multipleOf(2).default(DEFAULT_SLOTS)
+
 export const ngramConfig = z.looseObject({
   model_type: z.literal('ngram'),
   vocab_size: z.literal(NGRAM_TOKENS).default(NGRAM_TOKENS),
-  /** Contexts that are remembered at a time; 8 bytes each. */
-  slots: z.int().min(LEAST_SLOTS).max(MOST_SLOTS).multipleOf(2).default(DEFAULT_SLOTS),
+  slots: ngramSlots,
 })
 
 /** The tensor of what was learned before. */

@@ -15,6 +15,7 @@ import { findExperts } from './experts-source.ts'
 import type { Family } from './family.ts'
 import type { SamplingDefaults } from './generation.ts'
 import { type OuterMemory, readMemory } from './memory-json.ts'
+import { type NgramMemory, withNgramMemory } from './ngram-memory.ts'
 import { type Package, readPackage } from './package.ts'
 import { type PackageText, readText } from './package-text.ts'
 import type { Tokenizer } from './tokenizer/index.ts'
@@ -62,9 +63,9 @@ const overflowOf = (
 const memoryIn = async (
   { dir, family, config, format }: Package,
   cacheDtype: CacheDtype,
-): Promise<OuterMemory | undefined> => {
+): Promise<OuterMemory | NgramMemory | undefined> => {
   const memory = format === 'gguf' ? undefined : await readMemory(dir)
-  if (memory === undefined) return undefined
+  if (memory === undefined || 'kind' in memory) return memory
   const where = join(dir, 'memory.json')
   if (!family.remembers)
     throw new ContinuoError(
@@ -99,12 +100,14 @@ const describeWeights = async (
   const modelType = config.model_type
   const overflow = overflowOf(options, modelType, family)
   const cacheDtype = cacheDtypeOf(options.cacheDtype, config)
-  const remembered = options.withoutMemory ? undefined : await memoryIn(found, cacheDtype)
+  const asked = options.withoutMemory ? undefined : await memoryIn(found, cacheDtype)
+  const [remembered, ngram] = asked !== undefined && 'kind' in asked ? [undefined, asked] : [asked, undefined]
   const lookAhead = options.experts?.lookAhead ?? true
   const built = family.build(config, found.tensors, { overflow, memory: remembered?.settle, lookAhead })
   const { vocabSize, levels = [], memory } = built
   for (const note of found.notes) warn(note)
-  const whole = withCacheDtype(built.graph, cacheDtype, modelType)
+  const learning = ngram === undefined ? built.graph : withNgramMemory(built.graph, ngram, modelType, vocabSize)
+  const whole = withCacheDtype(learning, cacheDtype, modelType)
   const store =
     found.format === 'gguf' || options.experts?.from === 'weights' || !hasExperts(whole) ? null : readStore(dir, whole)
   const graph = store === null ? whole : withExpertStore(whole, lookAhead)
@@ -118,6 +121,7 @@ const describeWeights = async (
     overflow,
     cacheDtype: cacheDtype === 'f32' ? undefined : cacheDtype,
     outerMemory: graph.memory,
+    ngram,
     memoryFile: remembered?.modules ?? undefined,
     packedFolder: packedFolder(),
     experts:

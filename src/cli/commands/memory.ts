@@ -3,16 +3,35 @@ import { join } from 'node:path'
 import { ContinuoError } from '../../errors.ts'
 import { writeDurably } from '../../files.ts'
 import { addedIn, defaultMemory, mostSlots } from '../../models/memory-json.ts'
+import { DEFAULT_SLOTS } from '../../models/ngram.ts'
+import { readNgramMemory, withNgramMemory } from '../../models/ngram-memory.ts'
 import { readPackage } from '../../models/package.ts'
 import { command } from '../command.ts'
-import { nearest, usage } from '../flags.ts'
+import { nearest, on, usage, whole } from '../flags.ts'
 import { count, print, printJson } from '../output.ts'
 
-const init = async (dir: string) => {
-  const { family, config, tensors, format, dir: folder } = await readPackage(dir)
+const newMemory = (folder: string): string => {
   const path = join(folder, 'memory.json')
   if (existsSync(path))
     throw new ContinuoError('INVALID', `${path} is there already; take it away, or change it by hand.`)
+  return path
+}
+
+/** memory.json of an ngram memory behind the model of the folder. Throws INVALID for a model that cannot have one. */
+const initNgram = async (dir: string, slots: number) => {
+  const { family, config, tensors, format, dir: folder } = await readPackage(dir)
+  const path = newMemory(folder)
+  if (format === 'gguf')
+    throw new ContinuoError('INVALID', `${dir} is a GGUF file; memory.json stands beside the config.json of a folder.`)
+  const memory = readNgramMemory({ kind: 'ngram', slots })
+  const { graph, vocabSize } = family.build(config, tensors)
+  withNgramMemory(graph, memory, config.model_type, vocabSize)
+  return { path, memory }
+}
+
+const init = async (dir: string) => {
+  const { family, config, tensors, format, dir: folder } = await readPackage(dir)
+  const path = newMemory(folder)
   if (!family.remembers || format === 'gguf')
     throw new ContinuoError(
       'INVALID',
@@ -28,19 +47,32 @@ const init = async (dir: string) => {
 export const memory = command({
   name: 'memory',
   about:
-    'init gives a decoder (llama, qwen2, qwen3) a memory without end: it writes memory.json beside the config.json of its folder, with the defaults that fit the model. Everything that runs the folder from then on keeps its context outside.',
+    'init gives a decoder (llama, qwen2, qwen3) a memory without end: it writes memory.json beside the config.json of its folder, with the defaults that fit the model. Everything that runs the folder from then on keeps its context outside. With --ngram it gives a model of any family that reads bytes a memory that learns the text of each session.',
   args: [
     { name: 'ACTION', help: 'init', required: true },
     { name: 'DIR', help: 'folder of a model', required: true },
   ],
-  flags: {},
+  flags: {
+    ngram: on('a memory that learns what it reads, behind the model as it is; its vocabulary has 256 tokens'),
+    slots: whole('N', 'contexts that it remembers at a time, 8 bytes each; even', DEFAULT_SLOTS),
+  },
   notes:
-    'docs/infinite-context.md says what the numbers mean. To the log the model is another one than without the file. Take the file away to have the plain decoder again.',
-  examples: ['memory init models/my-qwen3'],
+    'docs/infinite-context.md and docs/ngram.md say what the numbers mean. To the log the model is another one than without the file. Take the file away to have the plain decoder again.',
+  examples: ['memory init models/my-qwen3', 'memory init models/my-rwkv7 --ngram'],
   async run(flags, [action, dir]) {
     if (action !== 'init') {
       const hint = nearest(action!, ['init']) === null ? '' : ' Did you mean init?'
       throw usage(`continuo memory takes init, not "${action}".${hint}`)
+    }
+    if (flags.ngram) {
+      const { path, memory } = await initNgram(dir!, flags.slots)
+      await writeDurably(path, Buffer.from(`${JSON.stringify(memory, null, 2)}\n`))
+      if (flags.json) printJson({ path, memory })
+      else
+        print(
+          `Wrote ${path}. Each session learns the text that it reads: ${count(memory.slots)} contexts at a time. continuo model show ${dir} says how large a context is.`,
+        )
+      return 0
     }
     const { path, memory: made, positions } = await init(dir!)
     await writeDurably(path, Buffer.from(`${JSON.stringify(made, null, 2)}\n`))

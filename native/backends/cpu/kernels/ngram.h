@@ -6,7 +6,7 @@
 // without a network):
 //
 //   m[c]  = Σ_s scale[row s][c]                                      in order of s
-//   v[b]  = base[b] + Σ dense[row][b] + Σ_i m[c(i)] w[j(i)]           by fma in order of i, then the match's
+//   v[b]  = a base[b] + Σ dense[row][b] + Σ_i m[c(i)] w[j(i)]           by fma in order of i, then the match's
 //   p     = e^(v − max v) / Σ e^(v − max v)
 //
 // and when the token y is known, e_i = (b(i) = y) − p[b(i)]:
@@ -33,6 +33,7 @@ struct NgramState {
 
 constexpr float ngram_weight_step = 0.15f, ngram_scale_step = 0.8f, ngram_match_step = 0.4f;
 constexpr float ngram_weight_floor = 3.0f, ngram_scale_floor = 12.0f, ngram_match_floor = 1.0f;
+constexpr float ngram_base_step = 0.1f, ngram_base_floor = 4.0f;
 constexpr float ngram_decay = 0.99998f;
 constexpr float ngram_dense_steps[4] = {0.1f, 0.2f, 0.2f, 0.1f};
 constexpr float ngram_correction_step = 0.16f;
@@ -48,7 +49,7 @@ CONTINUO_INLINE float ngram_adagrad(float& squares, float g, float step, float f
 }
 
 // Learns from the token that followed the last prediction.
-CONTINUO_INLINE void ngram_learn(NgramState& state, uint32_t y) {
+CONTINUO_INLINE void ngram_learn(NgramState& state, uint32_t y, bool with_base) {
   namespace at = ngram::mixture;
   auto& text = state.reader.text;
   float* const mixture = state.mixture;
@@ -80,6 +81,13 @@ CONTINUO_INLINE void ngram_learn(NgramState& state, uint32_t y) {
     mixture[at::match + length] +=
         ngram_adagrad(mixture[at::match_squares + length], (token == y ? 1.0f : 0.0f) - p[token], ngram_match_step,
                       ngram_match_floor);
+  }
+  if (with_base) {
+    const float* base = mixture + at::base;
+    const float g = base[y] - dot(p, base, ngram::tokens);
+    const float weight =
+        mixture[at::base_weight] + ngram_adagrad(mixture[at::base_weight + 1], g, ngram_base_step, ngram_base_floor);
+    mixture[at::base_weight] = weight < 0.0f ? 0.0f : weight;
   }
   float* dense[4];
   for (size_t k = 0; k < 4; ++k)
@@ -187,7 +195,11 @@ CONTINUO_INLINE void ngram_predict(NgramState& state, uint32_t c, const float* b
   for (size_t k = 0; k < 4; ++k) dense[k] = mixture + at::dense + static_cast<size_t>(text.dense[k]) * ngram::tokens;
   for (size_t b = 0; b < ngram::tokens; b += width) {
     Vec v = load<Vec>(dense[0] + b) + load<Vec>(dense[1] + b) + load<Vec>(dense[2] + b) + load<Vec>(dense[3] + b);
-    if (base) v += load<Vec>(base + b);
+    if (base) {
+      const Vec logits = load<Vec>(base + b);
+      store(mixture + at::base + b, logits);
+      v = fma(splat<Vec>(mixture[at::base_weight]), logits, v);
+    }
     store(y + b, v);
   }
   for (uint32_t i = 0; i < text.votes; ++i) {
@@ -230,7 +242,7 @@ inline void ngram_read(const NgramRun& run) {
                    run.mixture};
   for (size_t row = 0; row < run.rows; ++row) {
     const auto token = static_cast<uint32_t>(run.tokens[row]) & 0xff;
-    if (state.reader.text.position > 0) ngram_learn(state, token);
+    if (state.reader.text.position > 0) ngram_learn(state, token, run.base != nullptr);
     state.reader.read(token);
     ngram_ask(state, token);
     ngram_predict(state, token, run.base ? run.base + row * ngram::tokens : nullptr, run.y + row * ngram::tokens);
@@ -256,6 +268,7 @@ inline void ngram_first(float* mixture, const float* learned) {
       }
     }
   }
+  mixture[at::base_weight] = 1.0f;
   if (!learned) return;
   for (size_t i = 0; i < ngram::learned_weights; ++i) mixture[at::weights + i] = learned[i];
   for (size_t i = 0; i < ngram::learned_logits; ++i) mixture[at::dense + i] = learned[ngram::learned_weights + i];

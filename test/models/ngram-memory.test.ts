@@ -1,0 +1,76 @@
+/** An ngram memory behind models of other families: docs/ngram.md. */
+import { copyFileSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { describe, expect, test } from 'vitest'
+import type { Model } from '../../src/engine/types.ts'
+import { openPackage } from '../../src/models/open.ts'
+import { continuo, json } from '../cli/helpers.ts'
+import { feed } from '../engine/helpers.ts'
+import { randomRwkv7, safetensors, temporaryFolder, writePackage } from '../engine/packages.ts'
+import { type FamilyKey, familyOf } from '../families.ts'
+
+const LINE = 'Worker 17 took job 4711 of queue north in 93 ms\n'
+const tokens = Int32Array.from(Buffer.from(LINE.repeat(6)))
+
+/** A family's package with a memory behind it, in a folder of its own. */
+const withMemory = async (key: FamilyKey): Promise<string> => {
+  const plain = await familyOf(key).write(join(temporaryFolder(), key))
+  const folder = temporaryFolder()
+  for (const name of ['config.json', 'model.safetensors']) copyFileSync(join(plain, name), join(folder, name))
+  writeFileSync(join(folder, 'memory.json'), JSON.stringify({ kind: 'ngram', slots: 2048 }))
+  return folder
+}
+
+const natsOf = async (model: Model, cut: number): Promise<readonly number[]> => {
+  const context = model.createContext()
+  const nats: number[] = []
+  for (let at = 0; at < tokens.length; at += cut)
+    nats.push(...(await feed(model, context, tokens.subarray(at, at + cut))))
+  context.close()
+  return nats
+}
+
+describe.each(['gpt2-window', 'qwen3', 'qwen35', 'titans', 'qwen3moe'] as const)('behind %s', (key) => {
+  test('the model learns what it reads, with the same bits in any cut', async () => {
+    const folder = await withMemory(key)
+    const { model } = await openPackage(folder, { threads: 2 })
+    const bare = (await openPackage(folder, { threads: 2, withoutMemory: true })).model
+    expect(model.fingerprint).not.toBe(bare.fingerprint)
+    const nats = await natsOf(model, 512)
+    expect(await natsOf(model, 7)).toEqual(nats)
+    const sum = (of: readonly number[]) => of.reduce((a, b) => a + b, 0)
+    // A random model is as surprised by the sixth line as by the first one.
+    expect(sum(nats.slice(-LINE.length))).toBeLessThan(sum((await natsOf(bare, 512)).slice(-LINE.length)) / 10)
+    model.close()
+    bare.close()
+  })
+})
+
+test('a model that reads other tokens than bytes, or has a memory of its own, is refused', async () => {
+  const sizes = { L: 1, H: 2, N: 18, F: 40, V: 131, D: { w: 5, a: 7, v: 3, g: 11 } }
+  const folder = writePackage({ model_type: 'rwkv7' }, safetensors(randomRwkv7(5, sizes), 'BF16'))
+  const ask = (dir: string, memory: unknown) => {
+    writeFileSync(join(dir, 'memory.json'), JSON.stringify(memory))
+    return openPackage(dir)
+  }
+  await expect(ask(folder, { kind: 'ngram' })).rejects.toThrow(
+    'memory.json asks for an ngram memory, but a "rwkv7" model has 131 tokens, and the memory reads bytes: 256 tokens. Take memory.json away.',
+  )
+  await expect(ask(await familyOf('ngram').write(temporaryFolder()), { kind: 'ngram' })).rejects.toThrow(
+    'a "ngram" model has a memory of its own',
+  )
+  await expect(ask(folder, { kind: 'ngram', slots: 3 })).rejects.toThrow('memory.json: slots: ')
+  await expect(ask(folder, { kind: 'ngram', order: 3 })).rejects.toThrow('Expected { "kind": "ngram", "slots": N }.')
+})
+
+test('memory init --ngram writes memory.json, and does not write another one', async () => {
+  const plain = await familyOf('qwen3').write(join(temporaryFolder(), 'qwen3'))
+  const [made] = await json<{ path: string; memory: unknown }>('memory', 'init', plain, '--ngram', '--slots', '4096')
+  expect(made).toEqual({ path: join(plain, 'memory.json'), memory: { kind: 'ngram', slots: 4096 } })
+  const { model } = await openPackage(plain)
+  model.close()
+  expect(await continuo(['memory', 'init', plain, '--ngram'])).toMatchObject({
+    code: 1,
+    err: expect.stringContaining('is there already'),
+  })
+})

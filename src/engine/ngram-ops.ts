@@ -9,6 +9,7 @@ export interface NgramTables {
   readonly mixture: State
 }
 
+/** Operations of ngram memories (docs/ngram.md). */
 export interface NgramOps {
   /** Reads a token of 256, and gives the logits [256] of the token after it: votes of what followed such a text before, added to a base [256]. */
   cacheNgram(out: string, tables: NgramTables, token: Value<'i32'>, base?: Value): Value

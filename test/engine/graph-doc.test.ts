@@ -71,7 +71,7 @@ describe('docs/graph.md', () => {
   })
 
   it('has operations that the graph builder writes, and the builder writes no others', () => {
-    const source = ['builder.ts', 'memory-ops.ts', 'routing-ops.ts', 'expert-ops.ts'].map((file) =>
+    const source = ['builder.ts', 'memory-ops.ts', 'routing-ops.ts', 'expert-ops.ts', 'ngram-ops.ts'].map((file) =>
       readFileSync(join(root, 'src', 'engine', file), 'utf8'),
     )
     const written = source

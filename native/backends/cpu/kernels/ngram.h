@@ -218,7 +218,8 @@ CONTINUO_INLINE void ngram_predict(NgramState& state, uint32_t c, const float* b
   while (y[likeliest] != most && likeliest + 1 < ngram::tokens) ++likeliest;
   const float share = p[likeliest] < 1e-6f ? 1e-6f : p[likeliest] > 1.0f - 1e-6f ? 1.0f - 1e-6f : p[likeliest];
   const float logit = log(share / (1.0f - share));
-  const float f = logit + 8.0f, along = f < 0.0f ? 0.0f : f > 15.99f ? 15.99f : f;
+  // 0 also where it is no number.
+  const float f = logit + 8.0f, along = f > 0.0f ? (f > 15.99f ? 15.99f : f) : 0.0f;
   const auto place = static_cast<size_t>(along);
   const float part = along - static_cast<float>(place);
   const uint64_t contexts[ngram::corrections] = {text.masked * 7 + text.field, c * 256 + likeliest};

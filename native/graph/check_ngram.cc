@@ -6,14 +6,30 @@ namespace continuo {
 
 namespace {
 
+// Places of a table that follows a counter lie in blocks, and the kernel walks a table as one array.
+void need_whole(Checker& check, const Operand& operand) {
+  const auto& d = check.graph().declarations[operand.name];
+  for (size_t i = operand.at.size(); check.ok() && i < d.axes.size(); ++i) {
+    if (d.axes[i].counter != no_name)
+      check.fail("table \"", operand_text(check.graph(), operand),
+                 "\" grows or is a ring, expected one of a fixed size");
+  }
+}
+
 void need_table(Checker& check, size_t i, const std::vector<uint64_t>& expected) {
   const auto rest = check.picked(check.node().in[i]);
+  if (check.ok()) need_whole(check, check.node().in[i]);
   if (!check.ok()) return;
   if (rest != expected)
     check.fail("input \"", operand_text(check.graph(), check.node().in[i]), "\" has shape ", shape_text(rest),
                ", expected ", shape_text(expected));
   else if (check.in(i).type != Type::i32)
     check.fail("input \"", check.in(i).name, "\" is ", name_of(check.in(i).type), ", expected i32");
+}
+
+void need_mixture(Checker& check) {
+  check.need_state({ngram::mixture::numbers}, Type::f32);
+  if (check.ok()) need_whole(check, *check.node().state);
 }
 
 }  // namespace
@@ -23,6 +39,7 @@ void check_ngram(Checker& check, RowShape& out) {
   const auto& node = check.node();
   if (node.in.size() > 4) return check.fail("has ", node.in.size(), " inputs, expected 3, and a fourth one for a base");
   const auto slots = check.picked(node.in[1]);
+  if (check.ok()) need_whole(check, node.in[1]);
   if (!check.ok()) return;
   if (slots.size() != 2 || slots[0] % 2 != 0 || slots[0] < ngram::least_slots || slots[0] > ngram::most_slots)
     return check.fail("input \"", operand_text(check.graph(), node.in[1]), "\" has shape ", shape_text(slots),
@@ -30,7 +47,7 @@ void check_ngram(Checker& check, RowShape& out) {
                       ngram::most_slots);
   need_table(check, 1, {slots[0], 2});
   if (check.ok()) need_table(check, 2, {ngram::words_of(slots[0])});
-  if (check.ok()) check.need_state({ngram::mixture::numbers}, Type::f32);
+  if (check.ok()) need_mixture(check);
   if (!check.ok()) return;
   out = {{ngram::tokens}, Type::f32};
   if (node.in.size() < 4) return;
@@ -41,7 +58,7 @@ void check_ngram(Checker& check, RowShape& out) {
 // in: learned numbers, or nothing. State: the mixture.
 void check_ngram_first(Checker& check, RowShape&) {
   const auto& node = check.node();
-  check.need_state({ngram::mixture::numbers}, Type::f32);
+  need_mixture(check);
   if (check.ok() && node.in.size() > 1) check.fail("has ", node.in.size(), " inputs, expected at most one");
   if (!check.ok() || node.in.empty()) return;
   check.need_constant(0, Layout::vector, "a constant vector");

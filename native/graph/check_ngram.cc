@@ -16,7 +16,7 @@ void need_whole(Checker& check, const Operand& operand) {
   }
 }
 
-void need_table(Checker& check, size_t i, const std::vector<uint64_t>& expected) {
+void need_numbers_table(Checker& check, size_t i, const std::vector<uint64_t>& expected) {
   const auto rest = check.picked(check.node().in[i]);
   if (check.ok()) need_whole(check, check.node().in[i]);
   if (!check.ok()) return;
@@ -45,8 +45,8 @@ void check_ngram(Checker& check, RowShape& out) {
     return check.fail("input \"", operand_text(check.graph(), node.in[1]), "\" has shape ", shape_text(slots),
                       ", expected [slots, 2] with an even number of slots from ", ngram::least_slots, " to ",
                       ngram::most_slots);
-  need_table(check, 1, {slots[0], 2});
-  if (check.ok()) need_table(check, 2, {ngram::words_of(slots[0])});
+  need_numbers_table(check, 1, {slots[0], 2});
+  if (check.ok()) need_numbers_table(check, 2, {ngram::words_of(slots[0])});
   if (check.ok()) need_mixture(check);
   if (!check.ok()) return;
   out = {{ngram::tokens}, Type::f32};

@@ -5,7 +5,7 @@
 
 /** What an engine's tables must hold after the same bytes. */
 export interface NgramReference {
-  /** Reads a byte; the logits [256] of the byte after it. `base` [256] is added to them. */
+  /** Reads a byte; the logits [256] of the byte after it. `base` [256] is added to them, by a weight that is learned. */
   readonly step: (byte: number, base?: ArrayLike<number>) => Float64Array
   /** The table `slots`, as bytes. */
   readonly slots: () => Uint8Array
@@ -343,6 +343,7 @@ const RATES = {
   weight: { step: f32(0.15), floor: 3 },
   scale: { step: f32(0.8), floor: 12 },
   match: { step: f32(0.4), floor: 1 },
+  base: { step: f32(0.1), floor: 4 },
 } as const
 const DECAY = f32(0.99998)
 const DENSE_STEPS = [0.1, 0.2, 0.2, 0.1].map(f32)
@@ -381,6 +382,7 @@ export const ngramReference = (slots: number, learned: ArrayLike<number> | null 
     Array.from({ length: 24 }, (_, i) => (i === 0 ? 0 : f32(f32(0.3) + f32(f32(0.1) * i)))),
     RATES.match,
   )
+  const baseWeight = learners([1], RATES.base)
   const dense = Array.from({ length: 97 }, (_, row) =>
     Float64Array.from({ length: TOKENS }, (_, b) =>
       learned !== null && row < 17 ? learned[VOTES * CONFIDENCES + row * TOKENS + b]! : 0,
@@ -398,6 +400,7 @@ export const ngramReference = (slots: number, learned: ArrayLike<number> | null 
     match: null as null | { readonly weight: number },
     matchToken: 0,
     votes: [] as { readonly weight: number; readonly token: number }[],
+    base: null as null | ArrayLike<number>,
     p: new Float64Array(TOKENS),
     scale: Array<number>(CONTEXTS).fill(0),
     share: 0,
@@ -420,6 +423,11 @@ export const ngramReference = (slots: number, learned: ArrayLike<number> | null 
       for (const [s, row] of asked.rows.entries()) scaleRows[s]![row]![c]! += step
     }
     if (asked.match !== null) match.value[asked.match.weight]! += match.by(asked.match.weight, error(asked.matchToken))
+    const { base } = asked
+    if (base !== null) {
+      const expected = asked.p.reduce((sum, share, b) => sum + share * base[b]!, 0)
+      baseWeight.value[0] = Math.max(0, baseWeight.value[0]! + baseWeight.by(0, base[y]! - expected))
+    }
     for (const [k, row] of asked.dense.entries())
       for (let b = 0; b < TOKENS; b += 1) dense[row]![b]! += DENSE_STEPS[k]! * error(b)
     const wrong = (asked.likeliest === y ? 1 : 0) - asked.share
@@ -497,12 +505,13 @@ export const ngramReference = (slots: number, learned: ArrayLike<number> | null 
   }
 
   const predict = (c: number, base: ArrayLike<number> | undefined): Float64Array => {
+    asked.base = base ?? null
     asked.scale = asked.scale.map((_, context) =>
       asked.rows.reduce((sum, row, s) => sum + scaleRows[s]![row]![context]!, 0),
     )
     const y = Float64Array.from(
       { length: TOKENS },
-      (_, b) => asked.dense.reduce((sum, row) => sum + dense[row]![b]!, 0) + (base?.[b] ?? 0),
+      (_, b) => asked.dense.reduce((sum, row) => sum + dense[row]![b]!, 0) + baseWeight.value[0]! * (base?.[b] ?? 0),
     )
     for (const { weight, token } of asked.votes)
       y[token]! += asked.scale[Math.floor(weight / (CONFIDENCES * RANKS))]! * weights.value[weight]!

@@ -7,7 +7,14 @@ import type { Block, Declaration, Graph, Node, OpNode } from '../engine/graph.ts
 import { callNative } from '../engine/native.ts'
 import { NGRAM_TOKENS } from '../engine/ngram-ops.ts'
 import { ContinuoError } from '../errors.ts'
-import { ngramSlots } from './ngram.ts'
+
+const LEAST_SLOTS = 2 ** 10
+const MOST_SLOTS = 2 ** 24
+/** With these the state is a megabyte. */
+export const DEFAULT_SLOTS = 58_368
+
+/** Contexts that are remembered at a time; 8 bytes each. */
+export const ngramSlots = z.int().min(LEAST_SLOTS).max(MOST_SLOTS).multipleOf(2).default(DEFAULT_SLOTS)
 
 const schema = z.strictObject({ kind: z.literal('ngram'), slots: ngramSlots })
 

@@ -9,14 +9,7 @@ import { callNative } from '../engine/native.ts'
 import { NGRAM_TOKENS } from '../engine/ngram-ops.ts'
 import { readBySchema } from './config.ts'
 import { type Family, type FamilyModel, tensorSet } from './family.ts'
-
-const LEAST_SLOTS = 2 ** 10
-const MOST_SLOTS = 2 ** 24
-/** With these the state is a megabyte. */
-export const DEFAULT_SLOTS = 58_368
-
-/** Contexts that are remembered at a time; 8 bytes each. */
-export const ngramSlots = z.int().min(LEAST_SLOTS).max(MOST_SLOTS).multipleOf(2).default(DEFAULT_SLOTS)
+import { ngramSlots } from './ngram-memory.ts'
 
 export const ngramConfig = z.looseObject({
   model_type: z.literal('ngram'),

@@ -1,0 +1,203 @@
+// The kernels of an ngram memory: any cut gives the same bits, slots change hands by the rule of
+// backends/ngram/slots.h, and a state that somebody made up leads nowhere outside its tables.
+// test/models/ngram.reference.test.ts has the numbers.
+#ifndef CONTINUO_INLINE
+#define CONTINUO_INLINE inline
+#endif
+#include "backends/ngram/slots.h"
+#include "test/kernel_inputs.h"
+
+namespace continuo::test::ngram_test {
+
+namespace {
+
+using ngram::count_token, ngram::find_slot, ngram::Slot;
+
+// Those that have the kernel: it runs on a CPU.
+std::vector<const Kernels*> ngram_tables() {
+  auto out = tables();
+  std::erase_if(out, [](const Kernels* table) { return table->ngram == nullptr; });
+  return out;
+}
+
+// Words between two guards, 8 bytes aligned as a context has its tables.
+class Table {
+ public:
+  explicit Table(size_t words) : words_(words), memory_(words + 2 * fence, guard) {
+    std::fill(begin(), begin() + words, 0u);
+  }
+  uint32_t* begin() { return memory_.data() + fence; }
+  uint32_t* end() { return begin() + words_; }
+  template <class T> T* as() { return reinterpret_cast<T*>(begin()); }
+  bool fences_stand() const {
+    const auto stands = [](uint32_t word) { return word == guard; };
+    return std::all_of(memory_.begin(), memory_.begin() + fence, stands) &&
+           std::all_of(memory_.end() - fence, memory_.end(), stands);
+  }
+  bool operator==(const Table& other) const { return memory_ == other.memory_; }
+
+ private:
+  static constexpr ptrdiff_t fence = 64;
+  static constexpr uint32_t guard = 0x5ca1ab1e;
+  size_t words_;
+  std::vector<uint32_t> memory_;
+};
+
+struct State {
+  size_t slots;
+  Table table, text, mixture;
+
+  State(size_t count, const Kernels* kernels, const float* learned)
+      : slots(count), table(2 * count), text(ngram::words_of(count)), mixture(ngram::mixture::numbers) {
+    kernels->ngram_first(mixture.as<float>(), learned);
+  }
+  bool operator==(const State&) const = default;
+  bool fences_stand() const { return table.fences_stand() && text.fences_stand() && mixture.fences_stand(); }
+};
+
+// Logits after each token, read in pieces of at most so many rows.
+std::vector<float> read(Random& random, const Kernels* kernels, State& state, const std::vector<int32_t>& tokens,
+                        const std::vector<float>& base, size_t most) {
+  Slice y(tokens.size() * ngram::tokens, random.below(17)), from(base, random.below(17));
+  for (size_t row = 0; row < tokens.size();) {
+    const size_t rows = std::min(tokens.size() - row, 1 + random.below(most));
+    kernels->ngram({state.table.as<int32_t>(), state.text.as<int32_t>(), state.mixture.as<float>(), tokens.data() + row,
+                    base.empty() ? nullptr : from.data() + row * ngram::tokens, y.data() + row * ngram::tokens,
+                    state.slots, rows});
+    row += rows;
+  }
+  CHECK(y.fences_stand() && state.fences_stand());
+  return y.values();
+}
+
+// Lines of few templates, with numbers that rise, and bytes of no order.
+std::vector<int32_t> some_text(Random& random, size_t length) {
+  std::vector<int32_t> out;
+  for (size_t number = random.below(100000); out.size() < length; number += 1 + random.below(3) / 2) {
+    std::string line = random.below(3)
+                           ? "at " + std::to_string(number) + " id=00" + std::to_string(number * 7) + ": ok\n"
+                           : "GET /" + std::string(random.below(20), 'x') + " 200\n\n";
+    for (const char c : line) out.push_back(static_cast<uint8_t>(c));
+    for (size_t i = random.below(5) == 0 ? random.below(9) : 0; i > 0; --i)
+      out.push_back(static_cast<int32_t>(random.below(256)));
+  }
+  out.resize(length);
+  return out;
+}
+
+}  // namespace
+
+TEST("ngram: every table gives the same bits in any cut, with a base and without") {
+  Random random(501);
+  for (const size_t slots : {1024, 1030, 5000, 20000}) {
+    const auto tokens = some_text(random, 1200);
+    const auto learned = random.floats(ngram::learned, -0.1f, 0.2f);
+    for (const bool based : {false, true}) {
+      const auto base = based ? random.floats(tokens.size() * ngram::tokens, -2, 2) : std::vector<float>{};
+      State want(slots, &generic_kernels, learned.data());
+      const auto y = read(random, &generic_kernels, want, tokens, base, 1);
+      for (const auto* kernels : ngram_tables()) {
+        for (const size_t most : {7, 300, 5000}) {
+          State got(slots, kernels, learned.data());
+          CHECK(same(read(random, kernels, got, tokens, base, most), y));
+          CHECK(got == want);
+        }
+      }
+    }
+  }
+}
+
+TEST("ngram: a base counts where it is, and tokens are taken modulo 256") {
+  Random random(502);
+  auto tokens = some_text(random, 300);
+  State plain(1024, &generic_kernels, nullptr), high(1024, &generic_kernels, nullptr);
+  const auto y = read(random, &generic_kernels, plain, tokens, {}, 50);
+  for (auto& token : tokens)
+    token = static_cast<int32_t>(static_cast<uint32_t>(token) + 256 * static_cast<uint32_t>(random.next()));
+  CHECK(same(read(random, &generic_kernels, high, tokens, std::vector<float>(y.size(), 0.0f), 50), y));
+  CHECK(high == plain);
+}
+
+TEST("ngram: tables that somebody made up lead nowhere outside them") {
+  Random random(503);
+  const uint32_t edges[] = {0, 1, 255, 1023, 1024, 65535, 65536, 0x7fffffff, 0x80000000, 0xfffffffe, 0xffffffff};
+  for (int round = 0; round < 120; ++round) {
+    const auto tokens = some_text(random, 200);
+    const size_t slots = 1024 + 2 * random.below(2000),
+                 every[3] = {1 + random.below(4), 1 + random.below(30), 1 + random.below(90)};
+    State first(slots, &generic_kernels, nullptr);
+    read(random, &generic_kernels, first, some_text(random, 200), {}, 200);
+    Table* const forged[] = {&first.table, &first.text, &first.mixture};
+    for (size_t which = 0; which < 3; ++which) {
+      // Every table is sound now and then.
+      if (random.below(4) == 0) continue;
+      for (auto& word : *forged[which]) {
+        if (random.below(every[which]) == 0)
+          word = random.below(2) ? edges[random.below(std::size(edges))] : static_cast<uint32_t>(random.next());
+      }
+    }
+    for (const auto* kernels : ngram_tables()) {
+      State state = first;
+      read(random, kernels, state, tokens, {}, 60);
+    }
+  }
+}
+
+TEST("ngram: a context finds its own slot, takes the free one, then the weaker one of two") {
+  std::vector<Slot> slots(1024);
+  // Keys of one pair, with checks of their own: multiples of 8, and 4.
+  const auto key = [](uint64_t check) { return (check << 50) | 0x1000; };
+  const int32_t a = find_slot(slots.data(), slots.size(), key(4));
+  CHECK(a >= 0 && slots[a].check == 4);
+  CHECK(find_slot(slots.data(), slots.size(), key(4)) == a);
+  for (int i = 0; i < 9; ++i) count_token(slots[a], 'a');
+  const int32_t b = find_slot(slots.data(), slots.size(), key(12));
+  CHECK(b == (a ^ 1) && slots[b].check == 12 && slots[a].count[0] == 9);
+  for (int i = 0; i < 3; ++i) count_token(slots[b], 'b');
+  // A third one weakens the weaker one, and takes its place once it was seen but once.
+  CHECK(find_slot(slots.data(), slots.size(), key(20)) == -1);
+  CHECK(slots[b].count[0] == 2 && slots[a].count[0] == 9);
+  CHECK(find_slot(slots.data(), slots.size(), key(20)) == -1);
+  CHECK(slots[b].count[0] == 1);
+  CHECK(find_slot(slots.data(), slots.size(), key(20)) == b);
+  CHECK(slots[b].check == 20 && slots[b].count[0] == 0);
+  CHECK(find_slot(slots.data(), slots.size(), key(12)) == b && slots[a].count[0] == 9);
+}
+
+TEST("ngram: any key falls into a pair of any table") {
+  Random random(504);
+  for (int round = 0; round < 20000; ++round) {
+    const size_t count = 1024 + 2 * random.below(round % 2 ? 40 : 4000);
+    std::vector<Slot> slots(count);
+    const uint64_t key = round % 3 == 0 ? ~uint64_t{0} >> random.below(64) : random.next();
+    const int32_t at = find_slot(slots.data(), count, key);
+    CHECK(at >= 0 && static_cast<size_t>(at) < count);
+    CHECK(find_slot(slots.data(), count, key) == at);
+  }
+}
+
+TEST("ngram: a slot keeps the most frequent tokens in order, and which of them came last") {
+  Random random(505);
+  Slot slot{};
+  slot.check = 0x7f4;
+  uint32_t rank_of_last = 0;
+  for (int i = 0; i < 20000; ++i) {
+    const auto token = static_cast<uint8_t>(random.below(random.below(9) == 0 ? 9 : 3));
+    count_token(slot, token);
+    rank_of_last = slot.check & 3;
+    CHECK((slot.check & ~3) == 0x7f4 && rank_of_last < ngram::ranks);
+    CHECK(slot.token[rank_of_last] == token && slot.count[rank_of_last] > 0);
+    for (size_t rank = 0; rank < ngram::ranks; ++rank) {
+      CHECK(slot.count[rank] <= ngram::most_count);
+      for (size_t other = 0; other < rank; ++other)
+        CHECK(slot.count[rank] == 0 || slot.token[rank] != slot.token[other]);
+    }
+  }
+  for (int i = 0; i < 400; ++i) count_token(slot, 7);
+  CHECK(slot.token[0] == 7 && slot.count[0] == ngram::most_count && slot.count[1] <= 1 && slot.count[2] <= 1);
+  // One that is new takes the place of the rarest, and what is above it falls by a quarter.
+  count_token(slot, 8);
+  CHECK(slot.count[0] == 188 && slot.count[1] + slot.count[2] <= 2);
+}
+
+}  // namespace continuo::test::ngram_test

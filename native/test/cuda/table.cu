@@ -318,6 +318,8 @@ const Kernels cuda_kernels{{"cuda", unary<Unary_exp>, unary<Unary_log>, max, sum
                            combine,
                            nullptr,
                            staged::pdr,
+                           nullptr,
+                           nullptr,
                            staged::recall_keys,
                            torus,
                            axpy,

@@ -13,7 +13,7 @@ import { logLines, randomLearned, writeNgram } from './ngram/texts.ts'
 
 // Slots are rare, so that contexts replace each other.
 const SLOTS = 3002
-const TEXT = logLines(11, 6000)
+const TEXT = logLines(11, 4500)
 const OTHERS = [12, 13, 14, 15, 16].map((seed, i) => logLines(seed, 900 * (i + 1)))
 
 const headOf = ({ pulse, origin, chain }: EngineContext) => ({ pulse, origin, chain })
@@ -146,7 +146,11 @@ describe('an ngram memory', () => {
         await generate(model, contexts[0]!, 90, greedy),
       ].map(({ generated, logprobs }) => [Buffer.from(generated).toString('latin1'), bits(logprobs)])
       if (tokens > 0) expect(model.stats.kept).toBeGreaterThan(100)
-      return [texts, contexts.map(({ chain }) => chain), contexts.map((context) => [...context.serialize()])]
+      return [
+        texts,
+        contexts.map(({ chain }) => chain),
+        contexts.map((context) => Buffer.from(context.serialize()).toString('base64')),
+      ]
     }
     const want = await written(0)
     const [texts] = want as [readonly [string, unknown][]]

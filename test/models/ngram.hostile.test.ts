@@ -6,12 +6,17 @@ import { beforeAll, describe, expect, it } from 'vitest'
 import type { Model } from '../../src/engine/types.ts'
 import { ContinuoError } from '../../src/errors.ts'
 import { openModel } from '../../src/models/open.ts'
+import { admit } from '../../src/operators/admit.ts'
+import { clockOf } from '../../src/operators/advance.ts'
+import { SessionManager } from '../../src/sessions/manager.ts'
+import { decodeSnapshot } from '../../src/state/snapshot.ts'
 import { bits, errorOf, feed, generate } from '../engine/helpers.ts'
 import { random } from '../engine/packages.ts'
+import { forged } from '../sessions/forged.ts'
 import { logLines, writeNgram } from './ngram/texts.ts'
 
 const TEXT = logLines(31, 900)
-const ROUNDS = 24
+const ROUNDS = 16
 
 type Words = (next: () => number) => number
 const any: Words = (next) => Math.floor(next() * 2 ** 32)
@@ -47,7 +52,7 @@ describe('the tables of an ngram memory', () => {
   let sound: Uint8Array
   let want: Uint32Array
   const head = { pulse: 600n, origin: 0n, chain: '0'.repeat(32) }
-  const forged = (tables: (typeof FORGERIES)[number][1], next: () => number): Uint8Array => {
+  const overwritten = (tables: (typeof FORGERIES)[number][1], next: () => number): Uint8Array => {
     const out = sound.slice()
     const view = new DataView(out.buffer)
     for (const { name, offset, bytes } of model.layout.tensors(out)) {
@@ -68,7 +73,7 @@ describe('the tables of an ngram memory', () => {
   it.each(FORGERIES)('%s: what follows is numbers, or the sentence that it stopped being finite', async (_, tables) => {
     let numbers = 0
     for (let seed = 0; seed < ROUNDS; seed += 1) {
-      const state = forged(tables, random(seed * 7 + 1))
+      const state = overwritten(tables, random(seed * 7 + 1))
       const [context, beside] = [model.createContext(), model.createContext()]
       context.restore(state, head)
       beside.restore(sound, head)
@@ -117,7 +122,7 @@ describe('the tables of an ngram memory', () => {
   it('a forged state gives the same numbers in any cut', async () => {
     const tokens = TEXT.subarray(600, 800)
     for (let seed = 0; seed < 30; seed += 1) {
-      const state = forged(
+      const state = overwritten(
         { 'ngram.text': [seed % 2 === 0 ? any : edge, 1 + (seed % 5)], 'ngram.slots': [any, 2] },
         random(seed),
       )
@@ -131,5 +136,28 @@ describe('the tables of an ngram memory', () => {
       expect(cut.chain).toBe(whole.chain)
       for (const one of [whole, cut]) one.close()
     }
+  })
+
+  it('in a checkpoint from elsewhere are taken, and the session goes on', async () => {
+    const sessions = new SessionManager(model, { verifyWeights: false })
+    sessions.createSession('s')
+    await sessions.process('s', Int32Array.from(TEXT.subarray(0, 300)))
+    const file = await sessions.checkpointSession('s')
+    await sessions.close()
+    const next = random(77)
+    const blob = forged(file, {
+      tensors: (tensors) => {
+        for (const name of ['ngram.slots', 'ngram.text']) {
+          const { bytes } = tensors.get(name)!
+          for (let at = 0; at < bytes.length; at += 4) bytes.writeUInt32LE(any(next), at)
+        }
+      },
+    })
+    await admit(blob, model, null)
+    const { head, state } = await decodeSnapshot(blob, model.layout)
+    const context = await model.openContext(state, clockOf(head))
+    const nats = await feed(model, context, TEXT.subarray(300))
+    expect(nats.every(Number.isFinite)).toBe(true)
+    context.close()
   })
 })

@@ -15,10 +15,10 @@ import { logLines, randomLearned, shippedLearned, writeNgram } from './ngram/tex
 const watch = fileURLToPath(new URL('../../models/watch', import.meta.url))
 
 /**
- * The engine computes in f32 what the reference does in f64, and each goes on with what it learned itself. So far apart, in nats, may a byte be (6e-5 was
+ * The engine computes in f32 what the reference does in f64, and each goes on with what it learned itself. So far apart, in nats, may a byte be (3e-4 was
  * seen) and the mean of a text (1e-7 was seen).
  */
-const BYTE = 3e-4
+const BYTE = 1e-3
 const MEAN = 1e-6
 
 const worst = (got: ArrayLike<number>, want: ArrayLike<number>): number => {
@@ -36,7 +36,8 @@ const sameTables = (model: Model, state: Uint8Array, reference: NgramReference):
   expect(sameBytes(bytesOf('ngram.slots'), reference.slots())).toBe(true)
   const [got, want] = [bytesOf('ngram.text'), reference.text()]
   expect(got.length).toBe(want.length)
-  const differing = [...want.keys()].filter((i) => got[i] !== want[i] && (i < DRAWN.from || i >= DRAWN.to))
+  const differing: number[] = []
+  for (const [i, byte] of want.entries()) if (got[i] !== byte && (i < DRAWN.from || i >= DRAWN.to)) differing.push(i)
   expect(differing).toEqual([])
 }
 
@@ -84,6 +85,16 @@ describe('an ngram memory against an independent implementation in double precis
 
   it('that is shipped', async () => {
     await agrees(await open(watch), ngramReference(58_368, shippedLearned(watch)), logLines(3, 2500))
+  })
+
+  it('whose text is longer than its ring, and whose counts are full', async () => {
+    const learned = randomLearned(8).map((number) => 3 * number)
+    const rare = Buffer.from('\nrare 0071 is\nrare 0072 is\n')
+    const prose = Buffer.from(`${'ab\n'.repeat(300)}${'nobody counts the dogs, and no dog minds.\n'.repeat(80)}`)
+    // Zeros lie where the ring had the digits of the last rare number.
+    const parts = [rare, prose.subarray(0, 4062), Buffer.from('0'.repeat(50)), rare, logLines(5, 1000)]
+    const text = Buffer.concat(parts)
+    await agrees(await open(writeNgram(4096, learned)), ngramReference(4096, learned), text)
   })
 
   it('of bytes that have no order', async () => {

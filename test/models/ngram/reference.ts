@@ -581,13 +581,18 @@ export const ngramReference = (slots: number, learned: ArrayLike<number> | null 
 
   return {
     step,
-    slots: () =>
-      Uint8Array.from(
-        table.flatMap(({ check, last, kept }) => {
-          const whole = check | last.rank
-          return [whole & 255, whole >> 8, ...kept.map(({ token }) => token), ...kept.map((one) => one.count)]
-        }),
-      ),
+    slots: () => {
+      const out = new Uint8Array(8 * slots)
+      for (const [i, { check, last, kept }] of table.entries()) {
+        out[8 * i] = (check | last.rank) & 255
+        out[8 * i + 1] = check >> 8
+        for (let rank = 0; rank < RANKS; rank += 1) {
+          out[8 * i + 2 + rank] = kept[rank]!.token
+          out[8 * i + 5 + rank] = kept[rank]!.count
+        }
+      }
+      return out
+    },
     text: written,
   }
 }

@@ -5,15 +5,17 @@
 // With the votes i of context c(i) for token b(i), their confidences j(i), the rows s of the scales, and a base (0
 // without a network):
 //
-//   m[c]  = Σ_s scale[row s][c]                                      in order of s
-//   v[b]  = a base[b] + Σ dense[row][b] + Σ_i m[c(i)] w[j(i)]           by fma in order of i, then the match's
+//   m[c]  = Σ_s scale[row s][c]                                       in order of s
+//   v[b]  = a base[b] + Σ dense[row][b] + Σ_i m[c(i)] w[j(i)]         by fma in order of i, then the match's
 //   p     = e^(v − max v) / Σ e^(v − max v)
 //
 // and when the token y is known, e_i = (b(i) = y) − p[b(i)]:
 //
-//   g_j   = e_i m[c],  G_j ← δ G_j + g_j²,  w_j ← w_j + η g_j / √(G_j + ε)         (Adagrad, Duchi et al. 2011, with a
-//   decay) g_c   = Σ_i e_i w[j(i)] (before its step),  G_c ← δ G_c + g_c²,  scale[row s][c] ← scale[row s][c] + η' g_c
-//   / √(G_c + ε')   for each s dense[row][b] ← dense[row][b] + ρ ((b = y) − p[b])
+//   g_j   = e_i m[c]
+//   G_j   ← δ G_j + g_j²,   w_j ← w_j + η g_j / √(G_j + ε)            Adagrad (Duchi et al. 2011), with a decay
+//   g_c   = Σ_i e_i w[j(i)]                                           with w before its step
+//   G_c   ← δ G_c + g_c²,   scale[row s][c] ← scale[row s][c] + η' g_c / √(G_c + ε')     for each s
+//   dense[row][b] ← dense[row][b] + ρ ((b = y) − p[b])
 //
 // Last, the likeliest token's logit is corrected by what its probability was worth in such a context before.
 #pragma once

@@ -25,7 +25,7 @@ import { auc, findingOf, found, mean, median, placesOf } from './streams/measure
 import { createMaskedSet, createPairs, createTree, masked } from './streams/miners.ts'
 import { KINDS, type Kind, MEANINGS, plant } from './streams/planting.ts'
 import { openReader, type Reader } from './streams/reader.ts'
-import { SCORES, scoresOf } from './streams/scores.ts'
+import { SCORES, scoresOf, watchedScores } from './streams/scores.ts'
 import { root } from './support.ts'
 
 const { values } = parseArgs({
@@ -93,6 +93,8 @@ const readAll = async (readers: readonly Reader[], texts: readonly string[]) => 
     bits.push({ name: reader.name, bits: each })
     for (const [i, scores] of scoresOf(lengths, bytes, each).entries())
       scored.push({ name: `${reader.name}: ${SCORES[i]![0]}`, scores })
+    for (const { name, scores } of watchedScores(lengths, bytes, each))
+      scored.push({ name: `${reader.name}: ${name}`, scores })
   }
   scored.push({ name: 'word pairs never seen', scores: texts.map(createPairs()) })
   return { bytes, bits, scored }

@@ -17,6 +17,8 @@ export const inPackage = (...names: readonly string[]): string => join(root, ...
 
 /** The folder of the model that is shipped: RWKV-7, 3.1M parameters, one token a byte. `openPackage(demoModel)` opens it anywhere. */
 export const demoModel: string = inPackage('models', 'demo')
+/** The folder of the model that is shipped for streams of lines: an ngram memory without a network. */
+export const watchModel: string = inPackage('models', 'watch')
 
 /** The folder of the shipped decoder with a memory outside of its context. */
 export const recallModel = inPackage('models', 'recall')

@@ -1,5 +1,7 @@
 /** Scores of a line by the bits that a reader needed for each of its bytes: the higher, the more the line is taken for new. */
 
+import { createNovelty } from '../../src/watch/novelty.ts'
+
 const HIGHEST = 8
 const [TAB, LINE_END, RETURN, BLANK, ZERO, NINE] = [9, 10, 13, 32, 48, 57]
 
@@ -29,6 +31,25 @@ export const SCORES: readonly (readonly [name: string, of: (bits: Float64Array, 
   ['bits outside values', (bits, line) => sum(outsideValues(bits, line))],
   ['eight highest outside values', (bits, line) => highest(outsideValues(bits, line))],
 ]
+
+/** What `continuo watch` says of each line: how it stands among the thousand before it, by its structure and by its values. */
+export const watchedScores = (
+  lengths: readonly number[],
+  bytes: Uint8Array,
+  bits: Float64Array,
+): readonly { readonly name: string; readonly scores: readonly number[] }[] => {
+  const { judge } = createNovelty()
+  let at = 0
+  const judged = lengths.map((length) => {
+    const [from, to] = [at, at + length - 1]
+    at += length
+    return judge(bytes.subarray(from, to), bits.subarray(from, to))
+  })
+  return (['structure', 'values'] as const).flatMap((part) => [
+    { name: part, scores: judged.map((novelty) => novelty[part].score) },
+    { name: `rank of ${part}`, scores: judged.map((novelty) => novelty[part].rank ?? 0) },
+  ])
+}
 
 /** The scores of each line, of `bytes` with a line end behind each line and the bits of each byte. */
 export const scoresOf = (

@@ -82,6 +82,11 @@ export const COMMANDS: readonly Entry[] = [
     summary: 'have a session in a file learn what it read last',
     load: async () => (await import('./adapt.ts')).adapt,
   },
+  {
+    name: 'watch',
+    summary: 'show the lines of a stream that stand out',
+    load: async () => (await import('./watch.ts')).watch,
+  },
   { name: 'eval', summary: 'how well a model predicts a text', load: async () => (await import('./eval.ts')).evaluate },
   {
     name: 'generate',

@@ -1,0 +1,89 @@
+/** continuo watch: what stands out of a stream of lines. */
+import { writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { beforeAll, describe, expect, test } from 'vitest'
+import { continuo, json, start, temporary } from './helpers.ts'
+
+const folder = temporary()
+const path = join(folder, 'app.log')
+const usual = Array.from(
+  { length: 600 },
+  (_, i) =>
+    `${['accepted', 'sent', 'closed'][i % 3]} connection ${1000 + i} of peer north-${i % 5} after ${20 + ((i * 7) % 30)} ms`,
+)
+const odd = [
+  ...usual.slice(0, 400),
+  'ledger balance is off by one crown, refusing to settle',
+  ...usual.slice(400, 500),
+  'sent connection 1501 of peer north-1 after 47000 ms',
+  ...usual.slice(500),
+]
+
+interface Shown {
+  readonly line: number
+  readonly standsOut: readonly string[]
+  readonly pattern: string
+  readonly text: string
+}
+
+beforeAll(() => writeFileSync(path, odd.map((line) => `${line}\n`).join('')))
+
+describe('a stream of lines', () => {
+  test('shows a kind that was not there before, and a number that does not fit', async () => {
+    const shown = await json<Shown>('watch', path)
+    const found = (line: number) => shown.find((each) => each.line === line)
+    expect(found(401)).toMatchObject({ standsOut: ['structure'], text: odd[400] })
+    expect(found(502)).toMatchObject({ standsOut: ['values'], text: odd[501] })
+    expect(found(502)!.pattern).toBe('sent connection <*> of peer <*> after <*> ms')
+    expect(shown.length).toBeLessThan(12)
+  })
+
+  test('says the same of a stream that comes in pieces, and sums up', async () => {
+    const { code, out, err } = await continuo(['watch', path])
+    expect(code).toBe(0)
+    expect(out).toContain(
+      '401  structure 1.000\n           ledger balance is off by one crown, refusing to settle\n           new in it: ',
+    )
+    expect(err).toMatch(/^602 lines, [\d.]+ kB, 0\.\d{3} bits per byte; \d+ stood out/)
+    const running = start(['watch'], { live: true })
+    for (let at = 0; at < odd.length; at += 37)
+      running.child.stdin!.write(
+        odd
+          .slice(at, at + 37)
+          .map((line) => `${line}\n`)
+          .join(''),
+      )
+    running.child.stdin!.end()
+    expect(await running.done).toMatchObject({ code: 0, out, err })
+  })
+
+  test('of several lines a record is one', async () => {
+    const trace = join(folder, 'trace.log')
+    const text = usual.map((line, i) => `${line}\n${i === 450 ? '  at ledger.settle (ledger.js:17)\n  at main\n' : ''}`)
+    writeFileSync(trace, text.join(''))
+    const shown = await json<Shown>('watch', trace, '--join', '^\\w')
+    expect(shown.find(({ line }) => line === 451)?.text).toBe(
+      `${usual[450]}\n  at ledger.settle (ledger.js:17)\n  at main`,
+    )
+  })
+})
+
+test('a control sequence in a line does not reach a terminal as one in JSON', async () => {
+  const evil = join(folder, 'evil.log')
+  writeFileSync(evil, [...usual, '\u001b[2J wiped the screen and everything on it'].join('\n'))
+  const { out } = await continuo(['watch', evil, '--json'])
+  expect(out).not.toContain('\u001b')
+  expect(out).toContain('wiped the screen')
+})
+
+test('what cannot be is refused with a sentence', async () => {
+  expect(await continuo(['watch', join(folder, 'none')])).toMatchObject({
+    code: 1,
+    err: expect.stringContaining('none cannot be read'),
+  })
+  expect(await continuo(['watch', path, '--join', '('])).toMatchObject({
+    code: 1,
+    err: expect.stringContaining('expected a regular expression'),
+  })
+  expect(await continuo(['watch', path, '--top', '2'])).toMatchObject({ code: 2 })
+})

@@ -1,0 +1,97 @@
+import { describe, expect, test } from 'vitest'
+import { createNovelty, MARK, type Novelty } from '../../src/watch/novelty.ts'
+
+const judgeAll = (lines: readonly string[], bitsOf: (line: string) => number = () => 0.1): Novelty[] => {
+  const { judge } = createNovelty()
+  return lines.map((line) => {
+    const bytes = Buffer.from(line)
+    return judge(bytes, new Float64Array(bytes.length).fill(bitsOf(line)))
+  })
+}
+const steady = (count: number): string[] =>
+  Array.from({ length: count }, (_, i) => `worker ${i % 7} took ${90 + (i % 20)} ms`)
+
+describe('a line', () => {
+  test('has a pattern, and is counted among those of its pattern', () => {
+    const judged = judgeAll(['user ann2 came  in', 'user bob9 came in', 'user ann came in'])
+    expect(judged.map(({ pattern, seen }) => [pattern, seen])).toEqual([
+      [`user ${MARK} came in`, 0],
+      [`user ${MARK} came in`, 1],
+      ['user ann came in', 0],
+    ])
+  })
+
+  test('is not ranked before a hundred others', () => {
+    const judged = judgeAll(steady(101))
+    expect(judged.slice(0, 100).every(({ structure, values }) => structure.rank === null && values.rank === null)).toBe(
+      true,
+    )
+    expect(judged[100]!.structure.rank).not.toBeNull()
+  })
+
+  test('of a new kind stands out by its structure alone', () => {
+    const lines = [...steady(400), 'the ledger is out of balance']
+    const { structure, values } = judgeAll(lines, (line) => (line.startsWith('the') ? 5 : 0.1)).at(-1)!
+    expect(structure.rank).toBe(1)
+    expect(structure.score).toBeGreaterThan(30)
+    expect(values.score).toBe(0)
+  })
+
+  test('that costs much in words with digits alone does not stand out by its structure', () => {
+    const { judge } = createNovelty()
+    const scores = steady(300).map((line, i) => {
+      const bytes = Buffer.from(line)
+      const bits = Float64Array.from(bytes, (byte) => (byte >= 0x30 && byte <= 0x39 && i === 299 ? 9 : 0.1))
+      return judge(bytes, bits).structure
+    })
+    expect(scores.at(-1)!.score).toBe(scores.at(-2)!.score)
+  })
+
+  test.each([
+    ['a thousand times larger', 'worker 3 took 95000 ms', 1, 3],
+    ['far smaller', 'worker 3 took 0 ms', 1, 3],
+    ['of the usual size', 'worker 3 took 101 ms', 0, 0],
+  ])('with a number %s', (_, line, rank, least) => {
+    const { values } = judgeAll([...steady(400), line]).at(-1)!
+    expect(values.score).toBeGreaterThanOrEqual(least)
+    if (least === 0) expect(values.score).toBe(0)
+    expect(values.rank).toBeGreaterThanOrEqual(rank === 1 ? 0.99 : 0)
+  })
+
+  test('says which of its words cost most', () => {
+    const { judge } = createNovelty()
+    const line = Buffer.from('link eth7 flapped twice')
+    const bits = Float64Array.from(line, (_, i) => (i < 4 ? 0 : i < 9 ? 3 : i < 17 ? 1 : 0.1))
+    expect(judge(line, bits).words).toEqual([
+      { word: 'eth7', bits: 12 },
+      { word: 'flapped', bits: 7 },
+    ])
+  })
+})
+
+test('numbers of any length, and lines of any bytes, are judged', () => {
+  const lines = ['9'.repeat(400), `a ${'1 '.repeat(300)}`, '\u0000\uffff 7', '', ' ', '0 00 000']
+  for (const { values, structure } of judgeAll([
+    ...lines,
+    ...lines,
+    ...lines,
+    ...lines,
+    ...lines,
+    ...lines,
+    ...lines,
+  ])) {
+    expect(Number.isFinite(values.score)).toBe(true)
+    expect(Number.isFinite(structure.score)).toBe(true)
+  }
+})
+
+test('memory is bounded: patterns that were longest unused are forgotten', () => {
+  const { judge } = createNovelty()
+  const ask = (line: string): number => judge(Buffer.from(line), new Float64Array(line.length)).seen
+  const letters = (i: number): string => [...String(i)].map((digit) => 'abcdefghij'[Number(digit)]).join('')
+  ask('first of all')
+  for (let i = 0; i < 4095; i += 1) ask(`pattern ${letters(i)}`)
+  expect(ask('first of all')).toBe(1)
+  for (let i = 0; i < 4096; i += 1) ask(`other ${letters(i)}`)
+  expect(ask('first of all')).toBe(0)
+})

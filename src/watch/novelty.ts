@@ -8,6 +8,7 @@
  *
  * Each is ranked among the last thousand lines. What is kept is bounded: of kinds and of pairs those that were seen last.
  */
+import { bounded } from './bounded.ts'
 import { createRanks } from './ranks.ts'
 
 /** One of both. */
@@ -69,19 +70,6 @@ interface Place {
 interface Kind {
   seen: number
   readonly places: Place[]
-}
-
-/** A map that forgets what was used longest ago. */
-const bounded = <T>(most: number) => {
-  const map = new Map<string, T>()
-  return {
-    get: (key: string): T | undefined => map.get(key),
-    set(key: string, value: T): void {
-      map.delete(key)
-      map.set(key, value)
-      if (map.size > most) map.delete(map.keys().next().value!)
-    },
-  }
 }
 
 const isDigit = (byte: number): boolean => byte >= 0x30 && byte <= 0x39

@@ -1,5 +1,6 @@
 import { createContextStore } from '../../operators/context-store.ts'
 import { watchModel } from '../../places.ts'
+import { bounded } from '../../watch/bounded.ts'
 import { createCosts } from '../../watch/costs.ts'
 import { beginsOf, createLines } from '../../watch/lines.ts'
 import { createNovelty, type Novelty, type Standing } from '../../watch/novelty.ts'
@@ -12,6 +13,8 @@ import { exitCodeOfSignal, untilSignal } from '../signals.ts'
 
 /** Below these a line is nothing to look at, however it stands among quieter ones. */
 const LEAST = { structure: 2, values: 3 } as const
+/** A line like one that was shown is counted; of more patterns than these the oldest are shown again. */
+const MOST_PATTERNS = 4096
 /** Characters of a line that are shown. */
 const SHOWN = 400
 
@@ -79,16 +82,20 @@ export const watch = command({
       try {
         const costs = createCosts(contexts, contexts.createContext(), tokenizer)
         let [records, size, bits, shown] = [0, 0, 0, 0]
-        const repeats = new Map<string, number>()
+        const shownPatterns = bounded<true>(MOST_PATTERNS)
+        let folded = 0
         for await (const { line, bits: own, novelty } of judged(input.read(stopping), costs, join)) {
+          // A long file is not read to its end behind a signal.
+          if (stopping.aborted) break
           records += 1
           size += line.length + 1
           bits += own.reduce((a, b) => a + b, 0)
           const parts = standsOut(novelty, flags.top)
           if (parts.length === 0) continue
           const key = `${parts.join(' ')} ${novelty.pattern}`
-          const before = repeats.get(key) ?? 0
-          repeats.set(key, before + 1)
+          const isRepeat = shownPatterns.get(key) !== undefined
+          shownPatterns.set(key, true)
+          if (isRepeat) folded += 1
           const text = Buffer.from(line).toString('utf8')
           if (flags.json) {
             const of = ({ score, rank }: Standing) => ({
@@ -109,10 +116,9 @@ export const watch = command({
               words: novelty.words.map(({ word, bits: cost }) => ({ word, bits: rounded(cost, 2) })),
               text,
             })
-          } else if (before === 0) describe(records, parts, novelty, text)
+          } else if (!isRepeat) describe(records, parts, novelty, text)
           shown += 1
         }
-        const folded = [...repeats.values()].reduce((sum, n) => sum + n - 1, 0)
         const perByte = size === 0 ? 0 : bits / size
         if (!flags.json)
           say(

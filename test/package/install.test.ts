@@ -29,7 +29,7 @@ let tarball = ''
 const paths: Record<string, string> = {}
 const NODES = ['the oldest Node', 'Node 24'] as const
 
-suite('the installed package', { timeout: 300_000 }, () => {
+suite('the installed package', { timeout: 900_000 }, () => {
   beforeAll(async () => {
     const stdout = await outputOf('npm', ['pack', '--silent', '--pack-destination', home], ROOT)
     tarball = join(home, stdout.trim().split('\n').at(-1)!)
@@ -38,7 +38,7 @@ suite('the installed package', { timeout: 300_000 }, () => {
     mkdirSync(join(project, 'deep', 'below'), { recursive: true })
     writeFileSync(join(project, 'package.json'), '{ "name": "project", "private": true, "type": "module" }')
     await outputOf('npm', ['install', ...QUIETLY, tarball], project, { PATH: paths['the oldest Node'] })
-  }, 300_000)
+  }, 900_000)
   afterAll(remove)
 
   test('has what it needs to run and to be built, and nothing else', async () => {

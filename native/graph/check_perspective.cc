@@ -8,17 +8,6 @@ namespace continuo {
 
 namespace {
 
-// A persistent f32 table, picked down to this shape.
-void need_table(Checker& check, size_t i, const std::vector<uint64_t>& expected) {
-  const auto rest = check.picked(check.node().in[i]);
-  if (!check.ok()) return;
-  if (rest != expected)
-    check.fail("input \"", operand_text(check.graph(), check.node().in[i]), "\" has shape ", shape_text(rest),
-               ", expected ", shape_text(expected));
-  else if (check.in(i).type != Type::f32)
-    check.fail("input \"", check.in(i).name, "\" is ", name_of(check.in(i).type), ", expected f32");
-}
-
 void need_ids(Checker& check, size_t i) {
   check.need_type(i, Type::i32);
   if (check.ok() && (check.shape(i).size() != 1 || check.shape(i)[0] > max_chosen))
@@ -50,7 +39,7 @@ void check_torus(Checker& check, RowShape& out) {
   if (numbers % 2 != 0 || numbers / 2 > max_torus)
     return check.fail("input \"", check.in(1).name, "\" has ", numbers, " numbers, expected two for each of at most ",
                       max_torus, " experts");
-  if (check.node().in.size() == 3) need_table(check, 2, {numbers / 2, 2});
+  if (check.node().in.size() == 3) check.need_table(2, {numbers / 2, 2}, Type::f32);
   out.extents = {numbers / 2};
 }
 
@@ -103,8 +92,8 @@ void check_adapter(Checker& check, RowShape& out) {
   if (!check.ok()) return;
   const uint64_t rank = rest.empty() ? 0 : rest[0];
   if (rank > max_adapter_rank) return check.fail("has rank ", rank, ", expected at most ", max_adapter_rank);
-  need_table(check, 2, {rank, check.shape(1)[0]});
-  if (check.ok()) need_table(check, 3, {out.extents[0], rank});
+  check.need_table(2, {rank, check.shape(1)[0]}, Type::f32);
+  if (check.ok()) check.need_table(3, {out.extents[0], rank}, Type::f32);
 }
 
 }  // namespace continuo

@@ -118,6 +118,18 @@ class Checker {
     return {d.shape.begin() + static_cast<ptrdiff_t>(operand.at.size() - family), d.shape.end()};
   }
 
+  // A persistent table, picked down to this shape.
+  void need_table(size_t i, const std::vector<uint64_t>& expected, Type type) {
+    const auto& operand = node_.in[i];
+    const auto rest = picked(operand);
+    if (!ok()) return;
+    if (rest != expected)
+      fail("input \"", operand_text(graph_, operand), "\" has shape ", shape_text(rest), ", expected ",
+           shape_text(expected));
+    else if (in(i).type != type)
+      fail("input \"", in(i).name, "\" is ", name_of(in(i).type), ", expected ", name_of(type));
+  }
+
   // What may touch a volatile table, and how it names a member.
   void need_volatile_table(const Operand& operand) {
     const auto& d = graph_.declarations[operand.name];

@@ -4,10 +4,7 @@ import type { Tokenizer } from '../models/tokenizer/types.ts'
 
 type Context = WorkItem['context']
 
-export interface Costs {
-  /** Reads lines, each with a line end behind it; the bits of each byte of each line, without those of its end. */
-  read(lines: readonly Uint8Array[]): Promise<readonly Float64Array[]>
-}
+type Submit = (item: WorkItem) => Promise<WorkResult>
 
 /** Tokens of a call. */
 const CALL = 4096
@@ -15,12 +12,45 @@ const CALL = 4096
 const UNPREDICTED = 8
 const LINE_END = Buffer.of(0x0a)
 
+/** Reads tokens into a context; the nats of each, NaN for the first token of the context. */
+export const natsOf = async (submit: Submit, context: Context, tokens: Int32Array): Promise<Float32Array> => {
+  const nats = new Float32Array(tokens.length)
+  for (let at = 0; at < tokens.length; at += CALL)
+    nats.set((await submit({ context, tokens: tokens.subarray(at, at + CALL), nats: true })).nats, at)
+  return nats
+}
+
 /**
- * A token's bits are shared equally by its bytes; those of a token without bytes go to the bytes behind it. Each line is made tokens by
- * itself, so its bits do not depend on how the stream was cut into pieces.
+ * Writes the bits of each byte that the tokens stand for; returns how many bytes those are. A token's bits are shared equally by its bytes; those of a
+ * token without bytes go to the bytes behind it.
  */
+export const spreadBits = (
+  tokenizer: Pick<Tokenizer, 'bytesOf'>,
+  tokens: ArrayLike<number>,
+  nats: ArrayLike<number>,
+  bits: Float64Array,
+): number => {
+  let [byte, carried] = [0, 0]
+  for (let at = 0; at < tokens.length; at += 1) {
+    const { length } = tokenizer.bytesOf(tokens[at]!)
+    const own = nats[at]!
+    carried += Number.isNaN(own) ? length * UNPREDICTED : own / Math.LN2
+    if (length === 0) continue
+    bits.fill(carried / length, byte, byte + length)
+    byte += length
+    carried = 0
+  }
+  return byte
+}
+
+export interface Costs {
+  /** Reads lines, each with a line end behind it; the bits of each byte of each line, without those of its end. */
+  read(lines: readonly Uint8Array[]): Promise<readonly Float64Array[]>
+}
+
+/** Each line is made tokens by itself, so its bits do not depend on how the stream was cut into pieces. */
 export const createCosts = (
-  { submit }: { submit(item: WorkItem): Promise<WorkResult> },
+  { submit }: { readonly submit: Submit },
   context: Context,
   tokenizer: Tokenizer,
 ): Costs => ({
@@ -30,26 +60,12 @@ export const createCosts = (
       const { ids: known, held } = tokenizer.pushBytes('', text)
       return [...known, ...tokenizer.flush(held)]
     })
-    const tokens = Int32Array.from(ids.flat())
-    const nats = new Float32Array(tokens.length)
-    for (let from = 0; from < tokens.length; from += CALL) {
-      const read = await submit({ context, tokens: tokens.subarray(from, from + CALL), nats: true })
-      nats.set(read.nats, from)
-    }
+    const nats = await natsOf(submit, context, Int32Array.from(ids.flat()))
     let at = 0
     return texts.map((text, i) => {
       const bits = new Float64Array(text.length)
-      let [byte, carried] = [0, 0]
-      for (const id of ids[i]!) {
-        const { length } = tokenizer.bytesOf(id)
-        const own = nats[at]!
-        at += 1
-        carried += Number.isNaN(own) ? length * UNPREDICTED : own / Math.LN2
-        if (length === 0) continue
-        bits.fill(carried / length, byte, byte + length)
-        byte += length
-        carried = 0
-      }
+      spreadBits(tokenizer, ids[i]!, nats.subarray(at, at + ids[i]!.length), bits)
+      at += ids[i]!.length
       return bits.subarray(0, -1)
     })
   },

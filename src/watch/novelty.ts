@@ -110,7 +110,7 @@ const numbersOf = (line: Uint8Array): readonly number[] => {
   return numbers
 }
 
-/** How far a number lies outside of the range of its place; the place then knows it. */
+/** How far a number's logarithm lies outside of the range of its place, in spreads of the place. Then the number is added to the place. */
 const strangeness = (place: Place, x: number): number => {
   const { count, mean, variance, low, high } = place
   const outside = Math.max(x - high, low - x, 0) / (Math.sqrt(variance) + LEAST_SPREAD)

@@ -1,3 +1,5 @@
+import { search } from '../search.ts'
+
 /** How a number stands among the last ones. */
 export interface Ranks {
   /** The share of the last numbers that are smaller, 0 to 1; then the number is one of them. null: there were too few. */
@@ -11,15 +13,7 @@ export const createRanks = (window: number, least: number): Ranks => {
   /** The same by size. */
   const sorted: number[] = []
   let next = 0
-  const placeOf = (number: number): number => {
-    let [low, high] = [0, sorted.length]
-    while (low < high) {
-      const middle = (low + high) >> 1
-      if (sorted[middle]! < number) low = middle + 1
-      else high = middle
-    }
-    return low
-  }
+  const placeOf = (number: number): number => search(0, sorted.length, (at) => sorted[at]! < number)
   return {
     rank(number) {
       const share = sorted.length < Math.max(least, 1) ? null : placeOf(number) / sorted.length

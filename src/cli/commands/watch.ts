@@ -89,7 +89,8 @@ export const watch = command({
           if (stopping.aborted) break
           records += 1
           size += line.length + 1
-          bits += own.reduce((a, b) => a + b, 0)
+          const cost = own.reduce((a, b) => a + b, 0)
+          bits += cost
           const parts = standsOut(novelty, flags.top)
           if (parts.length === 0) continue
           const key = `${parts.join(' ')} ${novelty.pattern}`
@@ -109,10 +110,7 @@ export const watch = command({
               values: of(novelty.values),
               pattern: novelty.pattern,
               seen: novelty.seen,
-              bits: rounded(
-                own.reduce((a, b) => a + b, 0),
-                2,
-              ),
+              bits: rounded(cost, 2),
               words: novelty.words.map(({ word, bits: cost }) => ({ word, bits: rounded(cost, 2) })),
               text,
             })

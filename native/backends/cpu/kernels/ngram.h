@@ -1,6 +1,6 @@
 // An ngram memory (docs/ngram.md): what followed the contexts of a text votes for the next token, and weights of the
-// votes learn from each token that is read. graph/ngram.h has the tables, backends/ngram/ what is whole numbers in
-// them.
+// votes learn from each token that is read. graph/ngram.h has the tables; backends/ngram/
+// reads the text and counts tokens in slots, both in whole numbers.
 //
 // With the votes i of context c(i) for token b(i), their confidences j(i), the rows s of the scales, and a base (0
 // without a network):

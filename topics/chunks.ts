@@ -26,6 +26,8 @@ export const open = z.strictObject({
   id,
   /** Emit the surprisal of every token, in nats, with each observation. */
   surprisal: z.boolean().default(false),
+  /** Tell of each line that was read what was new about it, with each observation. */
+  novelty: z.boolean().default(false),
   /** Of a model with a memory outside: tell what the memory did, in `remembered` observations. */
   memory: z.boolean().default(false),
   /** Of a model that draws from several perspectives: tell what each draw found, in `perspectives` observations. */

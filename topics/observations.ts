@@ -1,5 +1,6 @@
 import { z } from 'zod'
 import { cause, chain, count, KEPT, sessionId, type TopicContract } from './common.ts'
+import { lineNovelty } from './novelty.ts'
 
 const common = { version: z.literal(1), session: sessionId, cause }
 
@@ -8,7 +9,7 @@ export const opened = z.strictObject({ type: z.literal('opened'), ...common, pul
 /**
  * The result of reading one input event. Each text and tokens event gives one; generate, boundary and close give one where they
  * flushed text that the tokenizer held back. With `surprisal`, a record of more than `SURPRISAL_SPAN` tokens gives one for each span,
- * all but the last with `last: false`.
+ * all but the last with `last: false`; with `novelty` one of more than `NOVELTY_SPAN` lines does.
  */
 export const observed = z.strictObject({
   type: z.literal('observed'),
@@ -25,6 +26,8 @@ export const observed = z.strictObject({
   bitsPerByte: z.number().nullable(),
   /** Nats of each token, null for the first of a context; only where `open` asked for it. */
   surprisal: z.array(z.number().nullable()).optional(),
+  /** The lines that ended with these tokens; only where `open` asked with `novelty`. */
+  lines: z.array(lineNovelty).optional(),
   last: z.boolean(),
 })
 

@@ -1,6 +1,7 @@
 import { z } from 'zod'
 import { cause, chain, count, KEPT, sessionId, sha256, type TopicContract } from './common.ts'
 import { keptRules } from './input.ts'
+import { lineNovelty } from './novelty.ts'
 
 /** The position of a session in its input stream. */
 export const streamCursor = z.strictObject({
@@ -57,6 +58,8 @@ export const span = z
     bytes: count.optional(),
     nats: z.number(),
     surprisal: z.array(z.number().nullable()),
+    /** Missing where the session does not ask for `novelty`, or no line ended yet. */
+    lines: z.array(lineNovelty).optional(),
   })
   // Older versions, in which every token was a byte, wrote no `bytes`.
   .transform((found) => ({ ...found, bytes: found.bytes ?? found.predictions }))
@@ -101,9 +104,10 @@ export const head = z.strictObject({
   status: z.enum(['open', 'closed', 'stopped']),
   /** Present with the status `stopped`, and after the close of a session that was stopped. */
   stopped: stopped.optional(),
-  /** `memory`, `perspectives`: missing where they are false. */
+  /** `novelty`, `memory`, `perspectives`: missing where they are false. */
   settings: z.strictObject({
     surprisal: z.boolean(),
+    novelty: z.literal(true).optional(),
     memory: z.literal(true).optional(),
     perspectives: z.literal(true).optional(),
   }),
@@ -118,6 +122,8 @@ export const head = z.strictObject({
   archived: count.optional(),
   /** Where every so many records ask to continue: the records read since the last request; missing where there are none. */
   unanswered: count.optional(),
+  /** Lines judged in this context, and the first half of a sha256 over what was said of each; missing before the first. */
+  novelty: z.strictObject({ lines: count, digest: chain }).optional(),
   totals: z.strictObject({ tokens: count, predictions: count, nats: z.number(), generated: count }),
   /** The observation in progress: spans the record's tokens since the last `observed` event. */
   span,
@@ -127,8 +133,11 @@ export const head = z.strictObject({
 /** A session as of one commit: cursor, conductor, chain, sums and snapshot. */
 export type Head = z.infer<typeof head>
 
-/** The head inside a snapshot. `recent`: the ids that its context was fed last, i32 little-endian in base64; missing where there are none. */
-export const snapshotHead = head.extend({ recent: z.base64().optional() })
+/**
+ * The head inside a snapshot. `recent`: the ids that its context was fed last, i32 little-endian in base64; missing where there are none. `judged`: what is
+ * remembered of the lines that were read (src/novelty), base64; missing where nothing is.
+ */
+export const snapshotHead = head.extend({ recent: z.base64().optional(), judged: z.base64().optional() })
 export type SnapshotHead = z.infer<typeof snapshotHead>
 
 /** The position of the whole partition. Its key is empty. */

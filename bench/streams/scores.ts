@@ -1,6 +1,6 @@
 /** Scores of a line by the bits that a reader needed for each of its bytes: the higher, the more the line is taken for new. */
 
-import { createNovelty } from '../../src/watch/novelty.ts'
+import { createJudge } from '../../src/novelty/judge.ts'
 
 const HIGHEST = 8
 const [TAB, LINE_END, RETURN, BLANK, ZERO, NINE] = [9, 10, 13, 32, 48, 57]
@@ -38,12 +38,12 @@ export const watchedScores = (
   bytes: Uint8Array,
   bits: Float64Array,
 ): readonly { readonly name: string; readonly scores: readonly number[] }[] => {
-  const { judge } = createNovelty()
+  const { judge } = createJudge()
   let at = 0
-  const judged = lengths.map((length) => {
+  const judged = lengths.map((length, line) => {
     const [from, to] = [at, at + length - 1]
     at += length
-    return judge(bytes.subarray(from, to), bits.subarray(from, to))
+    return judge(bytes.subarray(from, to), bits.subarray(from, to), line)
   })
   return (['structure', 'values'] as const).flatMap((part) => [
     { name: part, scores: judged.map((novelty) => novelty[part].score) },

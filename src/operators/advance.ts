@@ -6,6 +6,7 @@
  * `run` says. These numbers are part of the state format: a replay must pass through the very heads that were committed.
  */
 import { MAX_RUN } from '../../topics/chunks.ts'
+import { type LineNovelty, NOVELTY_SPAN } from '../../topics/novelty.ts'
 import { SURPRISAL_SPAN } from '../../topics/observations.ts'
 import type { Generated } from '../../topics/tokens.ts'
 import { type Context, ContextBroken, type ContextHead } from '../engine/context.ts'
@@ -14,6 +15,7 @@ import type { WorkItem, WorkResult } from '../engine/work.ts'
 import { ContinuoError, codeOf, messageOf } from '../errors.ts'
 import { failpoint } from '../failpoint.ts'
 import type { Matcher } from '../grammar/index.ts'
+import { sha256 } from '../hash.ts'
 import type { Tokenizer } from '../models/tokenizer/types.ts'
 import * as conductor from '../state/conductor.ts'
 import { type Fingerprints, type Head, pulseMismatch } from '../state/head.ts'
@@ -102,6 +104,7 @@ const resumes = (head: Head, { record, hash }: Tokenized): boolean => {
 /** The settings that an event gives its session. */
 export const settingsOf = (event: Tokenized['event']): Head['settings'] => ({
   surprisal: event.type === 'open' && event.surprisal,
+  ...(event.type === 'open' && event.novelty && { novelty: true as const }),
   ...(event.type === 'open' && event.memory && { memory: true as const }),
   ...(event.type === 'open' && event.perspectives && { perspectives: true as const }),
 })
@@ -119,6 +122,31 @@ const moved = (head: Head, result: WorkResult, tokens: number): Head => {
     chain: result.head.chain,
     cursor: { ...head.cursor, token: head.cursor.token + tokens, rng: pulse, pulse },
   }
+}
+
+/** The head behind lines that ended. */
+const judged = (head: Head, lines: readonly LineNovelty[]): Head => {
+  if (lines.length === 0) return head
+  const digest = sha256((head.novelty?.digest ?? '') + JSON.stringify(lines)).slice(0, 32)
+  return {
+    ...head,
+    novelty: { lines: lines.at(-1)!.line, digest },
+    span: { ...head.span, lines: [...(head.span.lines ?? []), ...lines] },
+  }
+}
+
+/** What was new about the lines that ended with `ids`, where the session asks for it. */
+const linesIn = (
+  { settings, conductor: { globalStep } }: Head,
+  history: History,
+  ids: Int32Array,
+  nats: Float32Array,
+  tokenizer: Tokenizer | null,
+): readonly LineNovelty[] => {
+  if (!settings.novelty || tokenizer === null) return []
+  const judge = history.lines()
+  const from = globalStep - ids.length
+  return [...nats].flatMap((value, at) => judge.token(tokenizer.bytesOf(ids[at]!), value, from + at))
 }
 
 /** Adds what reading `ids` cost, token by token in order, so that the sum does not depend on the cut. */
@@ -146,6 +174,10 @@ const surprised = (head: Head, ids: Int32Array, nats: Float32Array, tokenizer: T
     },
   }
 }
+
+/** Whether the observation in progress is to be told before its record ends. */
+const isLong = ({ settings, span }: Head): boolean =>
+  (settings.surprisal && span.tokens >= SURPRISAL_SPAN) || (span.lines?.length ?? 0) >= NOVELTY_SPAN
 
 /** The ids that end a generation: the package's, else the tokenizer's one, and those of the request. */
 const endsOf = ({ ignoreEnd, stopTokens }: Generate, { model, tokenizer }: Inference): readonly number[] => {
@@ -270,7 +302,7 @@ const conclude = async (
     await alone(engine, session.context, () => session.context.restart())
     session.history.clear()
     const next = conductor.reset(head.conductor)
-    const { archived, ...rest } = head
+    const { archived, novelty, ...rest } = head
     head = { ...rest, conductor: next, chain: session.context.chain }
   }
   if (event.type === 'archive' || event.type === 'retrieve') {
@@ -296,7 +328,12 @@ const conclude = async (
     outputs.push(adaptedIn(head, work, result))
     head = moved(head, result, 0)
   }
-  if (event.type === 'open') head = { ...head, settings: settingsOf(event) }
+  if (event.type === 'open') {
+    const { novelty, ...rest } = head
+    const settings = settingsOf(event)
+    if (!settings.novelty) session.history.forgetLines()
+    head = { ...rest, ...(settings.novelty && novelty && { novelty }), settings }
+  }
   if (event.type === 'close') {
     head = { ...head, status: 'closed' }
     const { tokens, generated, nats, predictions } = head.totals
@@ -352,10 +389,11 @@ export async function* advance(
       await alone(engine, session.context, () => session.context.restart())
       session.history.clear()
     }
-    const { stopped, archived, ...before } = session.head
+    const { stopped, archived, novelty, ...before } = session.head
     session.head = {
       ...before,
       ...(archived !== undefined && !reopened && { archived }),
+      ...(novelty !== undefined && !reopened && { novelty }),
       status: 'open',
       // No replay leads through the past of a session that was set aside: an `open` after this `close` must find that in the head.
       ...(event.type === 'close' && stopped && { stopped }),
@@ -406,8 +444,9 @@ export async function* advance(
     outputs.push(...rememberedIn(session.head, work, result))
     remember(session, work, engine, slice)
     let head = surprised(moved(session.head, result, slice.length), slice, result.nats, engine.tokenizer)
+    head = judged(head, linesIn(head, session.history, slice, result.nats, engine.tokenizer))
     const read = head.cursor.token === ids.length
-    if (!read && head.settings.surprisal && head.span.tokens >= SURPRISAL_SPAN) {
+    if (!read && isLong(head)) {
       const observed = observe(head, work, false, readsText)
       outputs.push(observed.output)
       head = observed.head
@@ -461,7 +500,11 @@ export async function* advance(
     }
   }
 
-  if (event.type === 'text' || event.type === 'tokens' || ids.length > 0) {
+  // The end of a text ends its last line.
+  const isEnd = (event.type === 'boundary' || event.type === 'close') && session.head.settings.novelty === true
+  const lines = isEnd ? session.history.lines().end(session.head.conductor.globalStep) : []
+  session.head = judged(session.head, lines)
+  if (event.type === 'text' || event.type === 'tokens' || ids.length > 0 || lines.length > 0) {
     const observed = observe(session.head, work, true, readsText)
     outputs.push(observed.output)
     session.head = observed.head

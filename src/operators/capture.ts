@@ -24,15 +24,14 @@ export const captureOf = async (
 ): Promise<Capture> => {
   try {
     const gates = context.gates()
-    const recent = history.text()
-    if (blobs === null) return { head, recent, state: await context.state(), gates }
+    const kept = history.kept()
+    if (blobs === null) return { head, kept, state: await context.state(), gates }
     const pulse = head.conductor.globalStep
     let names = blobs.known(head.session, head.conductor.origin)
     for (;;) {
       const { hot, frozen, fresh, numbers, more } = await context.capture({ pulse, ends: names.map(endOf), most })
       const known = names.map((own, g) => within(own, frozen[g]!))
-      if (more !== true)
-        return { head, recent, state: hot, blocks: { known, fresh, ...(numbers && { numbers }) }, gates }
+      if (more !== true) return { head, kept, state: hot, blocks: { known, fresh, ...(numbers && { numbers }) }, gates }
       names = await blobs.ahead(head, { known, fresh })
       giveBack(...fresh.flat().map(({ bytes }) => bytes))
     }

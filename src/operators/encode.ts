@@ -26,7 +26,7 @@ export const encodeCapture = async (
   blobs: PartitionBlobs | null,
 ): Promise<Encoded> => {
   const { head, state, gates } = taken
-  const inside = withHistory(head, taken.recent)
+  const inside = withHistory(head, taken.kept)
   const { layout } = model
   const blocks = taken.blocks === undefined ? null : await blobs!.write(taken)
   const tensors = blocks === null ? layout.tensors(state) : hotTensors(layout, state, blocks.names)

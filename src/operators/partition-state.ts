@@ -329,10 +329,11 @@ const takeOverUntouched = async (
   const isLeft = async (): Promise<boolean> =>
     same || (await members())?.every(({ topic }) => topic !== cursor.topic) === true
   if (!(await isLeft())) return false
-  await writeFirstCursor(writer, reading, partition, topicId, false)
   const whose = `group "${cursor.group}" reading ${cursor.topic}`
-  // Said before the second look: where that cannot tell yet, because a group is on the move, the next try finds a state of its own and nothing to say.
+  // Said before it is done: a write whose answer is lost, and a second look that cannot tell because a group is on the move, are tried again, and that
+  // try finds a state of its own and nothing to say.
   if (!same) warn(`${names.state}, partition ${partition}, belonged to ${whose}, which had done nothing: taken over.`)
+  await writeFirstCursor(writer, reading, partition, topicId, false)
   if (!(await isLeft()))
     throw new ContinuoError(
       'REFUSED',

@@ -70,6 +70,7 @@ export const observe = (
     nats: span.nats,
     bitsPerByte: span.bytes === 0 || !readsText ? null : span.nats / Math.LN2 / span.bytes,
     ...(head.settings.surprisal ? { surprisal: span.surprisal } : {}),
+    ...(head.settings.novelty && readsText ? { lines: span.lines ?? [] } : {}),
     last,
   }
   return {

@@ -8,6 +8,7 @@ import { giveBack } from '../bulk.ts'
 import type { ContinuoError } from '../errors.ts'
 import type { GateStatistics, StateParts } from '../memory.ts'
 import type { Head } from '../state/head.ts'
+import type { Kept } from '../state/history.ts'
 import type { BlobNames } from '../state/manifest.ts'
 import type { StoredRecord } from '../streams/log.ts'
 
@@ -88,8 +89,8 @@ export const finishedBy = ({
 /** State copied out of the engine right after a step, to become a snapshot. */
 export interface Capture {
   readonly head: Head
-  /** The token ids that the session's context was fed last, base64 (`History.text`). */
-  readonly recent: string
+  /** What is kept of the session beside its state. */
+  readonly kept: Kept
   /** The whole, or its hot part where `blocks` has the rest. */
   readonly state: Uint8Array
   readonly blocks?: CapturedBlocks

@@ -9,7 +9,7 @@ import { codeOf, messageOf } from '../errors.ts'
 import type { StateLayout } from '../memory.ts'
 import { blockText, followedBy } from '../state/block-names.ts'
 import type { Head } from '../state/head.ts'
-import { withoutHistory } from '../state/history.ts'
+import { type Kept, keptIn, withoutHistory } from '../state/history.ts'
 import { IN_TOPIC, isOfLayout, readOutline } from '../state/manifest.ts'
 import { checkPulse, decodeSnapshot, readSnapshotFile } from '../state/snapshot.ts'
 import type { EventLog } from '../streams/log.ts'
@@ -22,8 +22,8 @@ import { type At, type Found, placeOf } from './verify-stored.ts'
 
 export interface StoredSnapshot {
   readonly head: Head
-  /** The token ids that the session's context was fed last: the field `recent` of the snapshot's head, base64. */
-  readonly recent: string
+  /** What the snapshot's head has of the session beside its state. */
+  readonly kept: Kept
   /** The head that names it. */
   readonly by: Head
   /** sha256 of the tensors in its file. */
@@ -37,8 +37,7 @@ const saysNothing = (error: unknown): boolean => codeOf(error) === 'UNAVAILABLE'
 
 const stored = async (log: EventLog, by: Head, file: Uint8Array, layout: StateLayout): Promise<StoredSnapshot> => {
   const read = await readSnapshotFile(file)
-  const { recent = '' } = read.head
-  const common = { head: withoutHistory(read.head), recent, by }
+  const common = { head: withoutHistory(read.head), kept: keptIn(read.head), by }
   const manifest = await manifestIn(log, read)
   if (manifest === null) {
     const { state } = await decodeSnapshot(file, layout)
@@ -134,14 +133,16 @@ const hashParts = async (
 
 /** How the state of the session at this head differs from the snapshot that stands there, as a sentence; null: it does not. */
 export const snapshotDifference = async (
-  { hot, blocks, recent }: StoredSnapshot,
+  { hot, blocks, kept }: StoredSnapshot,
   { context, history }: Pick<SessionState, 'context' | 'history'>,
   layout: StateLayout,
   head: Head,
   hashed: Hashed,
 ): Promise<string | null> => {
   const differs = 'The snapshot differs from the recomputed state'
-  if (history.text() !== recent) return `${differs} in the ids that its context was fed last.`
+  const own = history.kept()
+  if (own.recent !== kept.recent) return `${differs} in the ids that its context was fed last.`
+  if (own.judged !== kept.judged) return `${differs} in what it remembers of its lines.`
   if (blocks === null) {
     const state = await context.state()
     const same = (await digest([state])) === hot

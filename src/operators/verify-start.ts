@@ -143,7 +143,7 @@ const beginAt = async (
       return
     }
     subject.session?.context.close()
-    subject.session = { head, context, history: historyIn(withHistory(head, snapshot.recent), model.vocabSize) }
+    subject.session = { head, context, history: historyIn(withHistory(head, snapshot.kept), model.vocabSize) }
   }
   subject.begins = head.cursor.offset
   const later = startOf(head.cursor.pulse, head.cursor.offset, head.cursor.complete)

@@ -106,7 +106,7 @@ export class SessionManager {
     const context = this.#contexts.createContext(id)
     const call = callOf(
       id,
-      { type: 'open', surprisal: false, memory: false, perspectives: false },
+      { type: 'open', surprisal: false, novelty: false, memory: false, perspectives: false },
       new Uint8Array(0),
       -1,
     )
@@ -254,7 +254,7 @@ export class SessionManager {
       }
       const state = await context.state()
       const { stats } = await this.#look(entry, state)
-      const inside = withHistory({ ...head, cursor: place, snapshot: null }, entry.history.text())
+      const inside = withHistory({ ...head, cursor: place, snapshot: null }, entry.history.kept())
       return encodeSnapshot(inside, state, this.#model.layout, stats)
     })
   }

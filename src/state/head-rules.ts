@@ -2,6 +2,7 @@
  * What must hold between the fields of a head, beyond the form that the schema gives each of them. They are
  * checked before a head is sealed and before a stored head is used: one that breaks a rule would fail later, where its cause is unknown.
  */
+import { LINES_OF_TOKEN, NOVELTY_SPAN } from '../../topics/novelty.ts'
 import { SURPRISAL_SPAN } from '../../topics/observations.ts'
 import type { Head } from '../../topics/state.ts'
 
@@ -19,6 +20,8 @@ const MOST_UNFINISHED = 4
 const MOST_TAIL = 1024
 /** A step adds at most so many to a list of surprisals before it looks at SURPRISAL_SPAN: FEED_SLICE of operators/advance.ts. */
 const MOST_SURPRISAL = SURPRISAL_SPAN + 256
+/** The same of lines. */
+const MOST_LINES = NOVELTY_SPAN + 256 * LINES_OF_TOKEN
 /** The surprisal of a token is a difference of two f32, so it is less than twice the largest of them. */
 const MOST_NATS = 2 * 3.4028235e38
 
@@ -50,7 +53,7 @@ export const faultOfSums = ({ totals, conductor }: Head): string | null => {
 }
 
 const faultOfSpan = ({ span, cursor, conductor, settings }: Head): string | null => {
-  const { fromPulse, tokens, predictions, nats, surprisal } = span
+  const { fromPulse, tokens, predictions, nats, surprisal, lines } = span
   if (cursor.complete && tokens > 0) return `an observation of ${tokens} tokens is in progress in a finished record`
   if (tokens > cursor.token)
     return `an observation of ${tokens} tokens is in progress after ${cursor.token} of its record`
@@ -60,6 +63,8 @@ const faultOfSpan = ({ span, cursor, conductor, settings }: Head): string | null
   const listed = settings.surprisal ? tokens : 0
   if (surprisal.length !== listed || listed > MOST_SURPRISAL)
     return `an observation of ${tokens} tokens lists the surprisal of ${surprisal.length}`
+  if (lines !== undefined && (!settings.novelty || lines.length > MOST_LINES))
+    return `an observation in progress tells of ${lines.length} lines, expected ${settings.novelty ? `${MOST_LINES} at most` : 'none'}`
   return faultOfNats(nats, predictions)
 }
 

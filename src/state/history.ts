@@ -1,11 +1,17 @@
 /**
- * The token ids that a session's context was fed last, read or generated. Penalties count these ids, and a request with penalties or a grammar
+ * What is kept of a session beside its model's state.
+ *
+ * The token ids that its context was fed last, read or generated. Penalties count these ids, and a request with penalties or a grammar
  * finds the ids that it generated so far among them. The ids are no part of the model's state: they are kept beside the context, and in a snapshot
  * in the field `recent` of the snapshot's head. Heads in the log have no such field; a replay from the snapshot to the head adds the ids again.
+ *
+ * And where it asks for `novelty`, what is remembered of its lines (`judged`), in the same way.
  */
 import { MAX_GENERATE_TOKENS, MAX_PENALTY_LAST } from '../../topics/chunks.ts'
 import type { Head, PartitionCursor, SnapshotHead } from '../../topics/state.ts'
 import { ContinuoError } from '../errors.ts'
+import { Unreadable } from '../novelty/bytes.ts'
+import { createLineJudge, type LineJudge } from '../novelty/lines.ts'
 
 /**
  * The last MAX_PENALTY_LAST ids of the context. While a request with penalties or a grammar runs, the ids that the request generated are kept in
@@ -22,16 +28,27 @@ export interface History {
   end(): void
   /** A context begins. */
   clear(): void
+  /** What judges its lines; from the first call on it is kept. */
+  lines(): LineJudge
+  /** Lines are judged no longer. */
+  forgetLines(): void
   /** One that goes on by itself. */
   copy(): History
-  /** As a snapshot has it; empty where there is none. */
-  text(): string
+  /** As a snapshot has it. */
+  kept(): Kept
+}
+
+/** What a snapshot's head says of it: base64 of both; empty where there is none. */
+export interface Kept {
+  readonly recent: string
+  readonly judged: string
 }
 
 const EMPTY = new Int32Array(0)
 
 /** The ids are copied. */
-export const createHistory = (from: Int32Array = EMPTY): History => {
+export const createHistory = (from: Int32Array = EMPTY, judged: LineJudge | null = null): History => {
+  let judge = judged
   let ids = from.slice()
   let begin = 0
   let end = ids.length
@@ -79,15 +96,26 @@ export const createHistory = (from: Int32Array = EMPTY): History => {
       }
     },
     clear() {
+      judge = null
       counts = null
       ids = EMPTY
       begin = 0
       end = 0
     },
-    copy: () => createHistory(last(end - begin)),
-    text() {
+    lines() {
+      judge ??= createLineJudge()
+      return judge
+    },
+    forgetLines() {
+      judge = null
+    },
+    copy: () => createHistory(last(end - begin), judge?.copy()),
+    kept() {
       const all = last(end - begin)
-      return Buffer.from(all.buffer, all.byteOffset, all.byteLength).toString('base64')
+      return {
+        recent: Buffer.from(all.buffer, all.byteOffset, all.byteLength).toString('base64'),
+        judged: judge === null ? '' : Buffer.from(judge.state()).toString('base64'),
+      }
     },
   }
 }
@@ -96,13 +124,21 @@ export const createHistory = (from: Int32Array = EMPTY): History => {
 export const historyFrom = (cursor: PartitionCursor | null): number => cursor?.history ?? Number.POSITIVE_INFINITY
 
 /** The head as a snapshot holds it. */
-export const withHistory = (head: Head, recent: string): SnapshotHead => (recent === '' ? head : { ...head, recent })
+export const withHistory = (head: Head, { recent, judged }: Kept): SnapshotHead =>
+  recent === '' && judged === ''
+    ? head
+    : { ...head, ...(recent !== '' && { recent }), ...(judged !== '' && { judged }) }
+
+/** What a snapshot's head has beside the head. */
+export const keptIn = ({ recent = '', judged = '' }: SnapshotHead): Kept => ({ recent, judged })
 
 /** The head as the log holds it. */
-export const withoutHistory = ({ recent: _, ...head }: SnapshotHead): Head => head
+export const withoutHistory = ({ recent: _, judged: __, ...head }: SnapshotHead): Head => head
 
-/** What a snapshot's head says of the ids before it. Throws REFUSED for what no context of this vocabulary was fed. */
-export const historyIn = ({ session, conductor, recent = '' }: SnapshotHead, vocabSize: number): History => {
+/** What a snapshot's head says of the ids and lines before it. Throws REFUSED for what no context of this vocabulary was fed. */
+export const historyIn = (head: SnapshotHead, vocabSize: number): History => {
+  const { session, conductor } = head
+  const { recent, judged } = keptIn(head)
   const bytes = Buffer.from(recent, 'base64')
   const count = bytes.length / 4
   const refuse = (what: string): never => {
@@ -117,5 +153,10 @@ export const historyIn = ({ session, conductor, recent = '' }: SnapshotHead, voc
   const ids = Int32Array.from({ length: count }, (_, at) => bytes.readInt32LE(4 * at))
   const wrong = ids.find((id) => id < 0 || id >= vocabSize)
   if (wrong !== undefined) return refuse(`says that its context was fed id ${wrong}, expected 0 to ${vocabSize - 1}`)
-  return createHistory(ids)
+  try {
+    return createHistory(ids, judged === '' ? null : createLineJudge(Buffer.from(judged, 'base64')))
+  } catch (error) {
+    if (!(error instanceof Unreadable)) throw error
+    return refuse(`has a memory of lines that ${error.message}`)
+  }
 }

@@ -1,4 +1,4 @@
-import { existsSync, readFileSync } from 'node:fs'
+import { existsSync, mkdtempSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { continuo, json, ROOT, temporary } from './helpers.ts'
@@ -13,6 +13,13 @@ interface Told {
   readonly tokens: number
   readonly text: string
 }
+interface Watched {
+  readonly stoodOut: readonly number[]
+  readonly chain: string
+}
+/** The lines that train/stream/harbour.ts hides. */
+const ODD = [812, 1378, 1905, 2291, 2747]
+
 const demo = async (log: string): Promise<Told> => (await json<Told>('demo', '--log', log))[0]!
 
 describe('continuo demo', () => {
@@ -46,6 +53,53 @@ describe('continuo demo', () => {
     expect(rest.out).toContain(whole.text)
     expect(rest.out).toContain(whole.chain.slice(0, 12))
     expect(await demo(log)).toMatchObject({ run: 2, resumedAt: 13_254 })
+  })
+
+  it('without flags reads the log of a harbour first, and finds the lines that do not belong there', async () => {
+    const cwd = mkdtempSync(join(folder, 'usual-'))
+    const run = async (): Promise<readonly Watched[]> => {
+      const { code, out } = await continuo(['demo', '--json'], { cwd })
+      expect(code).toBe(0)
+      return out
+        .trim()
+        .split('\n')
+        .map((line) => JSON.parse(line) as Watched)
+    }
+    const [watched, told] = await run()
+    expect(watched).toMatchObject({ watched: 'harbour-system', lines: 3000, ended: 'idle' })
+    expect(watched!.stoodOut).toEqual(expect.arrayContaining(ODD))
+    expect(watched!.stoodOut.length).toBeLessThan(10)
+    expect(readFileSync(join(ROOT, 'README.md'), 'utf8')).toContain(`chain ${watched!.chain.slice(0, 12)}…`)
+    expect(told).toMatchObject({ run: 1, pulse: 13_254 })
+    const again = await continuo(['demo'], { cwd })
+    expect(again.out).toContain('harbour-system.log was read before: npm run continuo -- watch --log')
+    const shown = await continuo(
+      ['watch', '--log', 'file:.continuo/watch.db', '--from-beginning', '--until-idle', '50'],
+      { cwd },
+    )
+    expect(shown.out).toMatch(/ 812 {2}structure 1\.000 {2}harbour-system\n {11}06:34:33 lamp: mantle cracked/)
+    expect(shown.err).toBe(`3,000 lines; ${watched!.stoodOut.length} stood out.\n`)
+  })
+
+  it('finds the same lines after kills anywhere', { tags: 'slow' }, async () => {
+    const cwd = mkdtempSync(join(folder, 'killed-'))
+    for (const failpoint of [
+      'claim.done',
+      'commit.prepared',
+      'commit.noted',
+      'snapshot.written',
+      'restore.replay',
+      'commit.ended',
+    ]) {
+      const killed = await continuo(['demo'], { cwd, env: { CONTINUO_FAILPOINT: failpoint } })
+      expect(killed.signal, failpoint).toBe('SIGKILL')
+    }
+    const { code, out } = await continuo(['demo'], { cwd })
+    expect(code).toBe(0)
+    expect(out).toMatch(/^Going on with .* behind line [\d,]+, read by /)
+    for (const line of ODD)
+      expect(out).toMatch(new RegExp(`^ +${line.toLocaleString('en-US')}  (structure|values) 1\\.000$`, 'm'))
+    expect(out).toContain('chain e44351f101dc…')
   })
 
   it('makes no log for a model that is not there', async () => {

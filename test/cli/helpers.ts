@@ -35,11 +35,16 @@ export interface StartOptions {
   /** Standard input is a pipe that stays open; the test writes to `child.stdin`. */
   readonly live?: boolean
   readonly env?: Readonly<Record<string, string>>
+  /** Default: the checkout. */
+  readonly cwd?: string
 }
 
-export const start = (args: readonly string[], { input, live = false, env = {} }: StartOptions = {}): Running => {
-  const child = spawn(process.execPath, [join('src', 'cli', 'main.ts'), ...args], {
-    cwd: ROOT,
+export const start = (
+  args: readonly string[],
+  { input, live = false, env = {}, cwd = ROOT }: StartOptions = {},
+): Running => {
+  const child = spawn(process.execPath, [join(ROOT, 'src', 'cli', 'main.ts'), ...args], {
+    cwd,
     env: { ...process.env, ...env },
     stdio: [input === undefined && !live ? 'ignore' : 'pipe', 'pipe', 'pipe'],
   })

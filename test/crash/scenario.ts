@@ -109,7 +109,8 @@ export function* rounds(seed: number, { events, tail }: RoundSize): Generator<re
           encode(session, { type: 'close' }, at++),
           encode(session, { type: 'text', text: 'too late' }, at++),
         )
-      else if (dice < 0.92) records.push(encode(session, { type: 'open', surprisal: next() < 0.5 }, at++))
+      else if (dice < 0.92)
+        records.push(encode(session, { type: 'open', surprisal: next() < 0.5, novelty: at % 4 > 0 }, at++))
       else if (dice < 0.94) records.push(encode(session, { type: 'delete' }, at++))
       else
         records.push(
@@ -193,7 +194,7 @@ export const forks = (count: number, partitions: number): readonly (readonly Rec
   }
   const fork = (session: string, parent: string): readonly RecordIn[] => [
     encode(session, { type: 'close' }, at++),
-    encode(session, { type: 'open', surprisal: at % 2 === 0, from: { session: parent } }, at++),
+    encode(session, { type: 'open', surprisal: at % 2 === 0, novelty: at % 4 < 2, from: { session: parent } }, at++),
   ]
   return Array.from({ length: count }, (_, round) =>
     SESSIONS.flatMap((session, n) => {

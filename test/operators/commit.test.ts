@@ -175,7 +175,9 @@ describe('commit', () => {
         const places = waiting ? captures.places : 0
         most = Math.max(most, places)
         for (const head of heads.splice(0, places))
-          captures.atRest(Promise.resolve({ head, state: new Uint8Array(0), recent: '', gates: [] }))
+          captures.atRest(
+            Promise.resolve({ head, state: new Uint8Array(0), kept: { recent: '', judged: '' }, gates: [] }),
+          )
       },
       saveRest: async () => undefined,
     }
@@ -222,7 +224,11 @@ describe('commit', () => {
       )
       const head: Head = { ...bare, born: offset, from: { session: from, pulse: 0, chain: bare.chain } }
       mine.table.stepped(head)
-      mine.table.captures.ofStep(head, { head, state: new Uint8Array(500_000), recent: '', gates: [] }, true)
+      mine.table.captures.ofStep(
+        head,
+        { head, state: new Uint8Array(500_000), kept: { recent: '', judged: '' }, gates: [] },
+        true,
+      )
       return { ...step(offset), session, head }
     }
     const of = (session: string, offset: number): EmittedStep => {

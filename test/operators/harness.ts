@@ -214,11 +214,11 @@ export interface Benches {
   use(claim: (bench: Bench) => Promise<void>, partitions?: number, options?: BenchOptions): Promise<void>
 }
 
-/** For the top of a test file: the shipped model, opened once, and benches with it. */
-export const benches = (): Benches => {
+/** For the top of a test file: a model, by default the shipped one, opened once, and benches with it. */
+export const benches = (dir: string = demoModel): Benches => {
   let shared: { model: Model; tokenizer: Tokenizer | null }
   beforeAll(async () => {
-    shared = await openPackage(demoModel, { threads: 2 })
+    shared = await openPackage(dir, { threads: 2 })
   })
   afterAll(() => shared.model.close())
   const open = (partitions = 1, options: BenchOptions = {}): Promise<Bench> => createBench(shared, partitions, options)

@@ -92,9 +92,12 @@ onBothLogs((fresh) => {
         await idle.worker.stop()
         const warnings: string[] = []
         await bench.settle({ warn: (message) => warnings.push(message) })
-        expect(warnings).toEqual([
-          expect.stringMatching(/belonged to group "test" reading .*blobs, which had done nothing: taken over/),
-        ])
+        // Once more where the broker's answer to the new cursor was lost.
+        expect(new Set(warnings)).toEqual(
+          new Set([
+            expect.stringMatching(/belonged to group "test" reading .*blobs, which had done nothing: taken over/),
+          ]),
+        )
         expect((await bench.heads()).get('s')!.totals.tokens).toBe(5)
         expect((await verify(bench, 'json')).findings).toEqual([])
         expect(await refusalOf(bench, { names: wrong })).toMatch(/belongs to group "test" reading/)

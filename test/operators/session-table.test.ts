@@ -15,7 +15,7 @@ const headOf = (session: string, offset: number, status: Head['status'] = 'open'
 
 const captureOf = (head: Head, bytes = 1): Capture => ({
   head,
-  recent: '',
+  kept: { recent: '', judged: '' },
   state: new Uint8Array(bytes),
   gates: [],
 })

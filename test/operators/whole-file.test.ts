@@ -71,7 +71,7 @@ test('is admitted as the whole of it is, and tried out on a copy', async () => {
   const session = await admitFile(file, model, tokenizer, contexts)
   const whole = (await admit(readFileSync(path), model, tokenizer)).head
   expect(session.head).toEqual(withoutHistory(whole))
-  expect(session.history.text()).toBe(whole.recent)
+  expect(session.history.kept().recent).toBe(whole.recent)
   expect(session.head.session).toBe(head.session)
   expect(session.context.chain).toBe(head.chain)
   expect(Buffer.compare(await session.context.state(), state)).toBe(0)

@@ -76,16 +76,16 @@ describe('a history', () => {
   test('comes back from a snapshot as it was, and leaves heads as they were', () => {
     const base = at(2000, 100)
     const history = createHistory(Int32Array.from({ length: 1500 }, (_, at) => at % 256))
-    const inside = withHistory(base, history.text())
-    expect(historyIn(inside, 256).text()).toBe(history.text())
+    const inside = withHistory(base, history.kept())
+    expect(historyIn(inside, 256).kept().recent).toBe(history.kept().recent)
     expect(withoutHistory(inside)).toEqual(base)
-    expect(withHistory(base, createHistory().text())).toBe(base)
-    expect(historyIn(base, 256).text()).toBe('')
+    expect(withHistory(base, createHistory().kept())).toBe(base)
+    expect(historyIn(base, 256).kept().recent).toBe('')
   })
 
   test('is refused where no context can have been fed so', () => {
     const base = at(10, 7)
-    const told = (ids: readonly number[]) => withHistory(base, createHistory(Int32Array.from(ids)).text())
+    const told = (ids: readonly number[]) => withHistory(base, createHistory(Int32Array.from(ids)).kept())
     expect(() => historyIn(told([1, 2, 3, 4]), 256)).toThrow(/names 4 ids .* at most 3/)
     expect(() => historyIn(told([1, 256]), 256)).toThrow(/id 256, expected 0 to 255/)
     expect(() => historyIn(told([-1]), 256)).toThrow(/id -1/)

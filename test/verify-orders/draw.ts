@@ -70,11 +70,15 @@ interface Believed {
   readonly requests: (readonly [session: string, requestId: string])[]
 }
 
-const settingsOf = ({ chance }: Dice) => ({
-  ...(chance(0.3) && { surprisal: true }),
-  ...(chance(0.3) && { memory: true }),
-  ...(chance(0.3) && { perspectives: true }),
-})
+const settingsOf = ({ chance, next }: Dice) => {
+  const wish = next()
+  return {
+    ...(wish < 0.3 && { surprisal: true }),
+    ...(wish >= 0.15 && wish < 0.55 && { novelty: true }),
+    ...(chance(0.3) && { memory: true }),
+    ...(chance(0.3) && { perspectives: true }),
+  }
+}
 
 /** The next event or two. */
 const step = (dice: Dice, believed: Believed, { remembers, adapts }: Abilities, tokens: number): readonly Fed[] => {

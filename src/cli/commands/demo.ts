@@ -9,6 +9,7 @@ import type { EventLog, RecordIn } from '../../streams/log.ts'
 import { command, type ExitCode } from '../command.ts'
 import { sealFlags, stateOf, tlsFlags, withLog, withModel } from '../common.ts'
 import { demoMemory } from '../demo/memory.ts'
+import { demoWatch } from '../demo/watching.ts'
 import { generatedText, headOf, requestsSoFar, work } from '../demo/working.ts'
 import { on, optional, refuseIdle, whole } from '../flags.ts'
 import { openInput } from '../input.ts'
@@ -132,7 +133,7 @@ const sums = (before: Head | undefined, after: Head): string => {
 export const demo = command({
   name: 'demo',
   about:
-    'The shipped model reads the shipped document and continues it, on the embedded log. Each further run resumes the session at the pulse where it stood (a pulse is one token read or written) and goes on.',
+    'A model that learns what it reads finds the odd lines of a log of 3,000, and another one reads a tale and continues it, each on an embedded log. With --log, --model or --document there is only the tale. Each further run resumes the session at the pulse where it stood (a pulse is one token read or written) and goes on.',
   flags: {
     memory: on('show a memory outside instead: facts on the first page of a long text are asked for at its end'),
     log: optional('URL', 'the log (default: file:.continuo/demo.db, with --memory file:.continuo/memory.db)'),
@@ -142,7 +143,7 @@ export const demo = command({
     characters: whole('N', 'with --memory: characters of the text', 1_000_000, { min: 10_000 }),
     document: optional('FILE', 'what the first run reads (default: the shipped tale)'),
   },
-  notes: 'To begin anew, delete .continuo/demo.db*.',
+  notes: 'To begin anew, delete .continuo/demo.db* and .continuo/watch.db*.',
   unset: true,
   examples: ['demo', 'demo --memory', 'demo --memory --characters 100000'],
   async run({ memory, characters, ...rest }, _args, given) {
@@ -153,6 +154,16 @@ export const demo = command({
       log: rest.log ?? `file:.continuo/${kind}.db`,
       model: rest.model ?? named(memory ? recallModel : demoModel),
       document: rest.document ?? named(TALE),
+    }
+    const isUsual = !memory && !['log', 'model', 'document'].some((name) => given.has(name))
+    if (isUsual) {
+      const code = await demoWatch({
+        flags: rest,
+        json: flags.json,
+        again: startAgain({ ...flags }, given, memory),
+        named,
+      })
+      if (code !== 0) return code
     }
     return withModel(flags.model, {}, (loaded) =>
       withLog(

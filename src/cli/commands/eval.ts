@@ -139,7 +139,7 @@ const evalEvents = async (opened: ModelPackage, contexts: ContextStore, events: 
   })
   const { head, context, history } = session
   const { nats, predictions, tokens, generated } = head.totals
-  const inside = withHistory(head, history.text())
+  const inside = withHistory(head, history.kept())
   return { nats, predictions, tokens: tokens + generated, context, bytes, head: inside, observed }
 }
 

@@ -146,7 +146,7 @@ export const exportSession = command({
         const restored = await restoreSession({ log, names, model, engine, validate, cancelled }, partition, head)
         const content = await restored.context.state()
         restored.context.close()
-        return finish(await encodeSnapshot(withHistory(head, restored.history.text()), content, model.layout))
+        return finish(await encodeSnapshot(withHistory(head, restored.history.kept()), content, model.layout))
       })
     })
   },

@@ -49,6 +49,7 @@ export const feed = command({
       'first begin the session, new or closed, as a fork of this one, which must be of the same partition',
     ),
     surprisal: on('have the surprisal of every token reported: −ln of its probability'),
+    novelty: on('have each line reported: how new it is, for `continuo watch --log`'),
     generate: optionalWhole('N', 'then continue for N tokens', { min: 1, max: MAX_GENERATE_TOKENS }),
     'request-id': optional('ID', 'name of that request (default: a random one)'),
     ...samplingFlags,
@@ -80,7 +81,11 @@ export const feed = command({
     if (flags.boundary || flags.reset) after.push({ type: 'boundary', reset: flags.reset })
     if (flags.close) after.push({ type: 'close' })
     const from = flags.from === undefined ? undefined : { session: checkSession(flags.from, '--from') }
-    const settings = { ...(flags.surprisal && { surprisal: true }), ...(from && { from }) }
+    const settings = {
+      ...(flags.surprisal && { surprisal: true }),
+      ...(flags.novelty && { novelty: true }),
+      ...(from && { from }),
+    }
     const before: ChunkInput[] = Object.keys(settings).length > 0 ? [{ type: 'open', ...settings }] : []
     if (file === undefined && after.length + before.length === 0) {
       throw usage(

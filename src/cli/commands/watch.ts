@@ -1,34 +1,30 @@
+import type { Observation } from '../../../topics/observations.ts'
+import { follow } from '../../client/follow.ts'
+import { textIn } from '../../client/records.ts'
+import { namesOf } from '../../client/topics.ts'
+import { createJudge, type Novelty } from '../../novelty/judge.ts'
 import { createContextStore } from '../../operators/context-store.ts'
 import { watchModel } from '../../places.ts'
-import { bounded } from '../../watch/bounded.ts'
+import { textOf } from '../../text.ts'
 import { createCosts } from '../../watch/costs.ts'
 import { beginsOf, createLines } from '../../watch/lines.ts'
-import { createNovelty, type Novelty, type Standing } from '../../watch/novelty.ts'
-import { command } from '../command.ts'
-import { blockFlags, blocksOf, readingFlags, withModel } from '../common.ts'
-import { optional, real, usage } from '../flags.ts'
+import { command, type ExitCode } from '../command.ts'
+import {
+  blockFlags,
+  blocksOf,
+  type LogValues,
+  partitionsOf,
+  readingFlags,
+  TLS_FLAGS,
+  tlsFlags,
+  withExistingLog,
+  withModel,
+} from '../common.ts'
+import { on, optional, optionalWhole, real, refuseIdle, usage } from '../flags.ts'
 import { openInput } from '../input.ts'
-import { bytes, count, plural, print, printable, printJson, say } from '../output.ts'
+import { bytes, count, plural, quoted, say } from '../output.ts'
 import { exitCodeOfSignal, untilSignal } from '../signals.ts'
-
-/** Below these a line is nothing to look at, however it stands among quieter ones. */
-const LEAST = { structure: 2, values: 3 } as const
-/** A line like one that was shown is counted; of more patterns than these the oldest are shown again. */
-const MOST_PATTERNS = 4096
-/** Characters of a line that are shown. */
-const SHOWN = 400
-
-type Part = keyof typeof LEAST
-const PARTS = Object.keys(LEAST) as Part[]
-
-/** Where a line stands out. */
-const standsOut = (novelty: Novelty, top: number): readonly Part[] =>
-  PARTS.filter((part) => {
-    const { score, rank }: Standing = novelty[part]
-    return rank !== null && rank >= 1 - top && score >= LEAST[part]
-  })
-
-const rounded = (number: number, digits: number): number => Number(number.toFixed(digits))
+import { createShower, foundIn, type Shower, standsOut } from '../standing-out.ts'
 
 /** Records of a stream with the bits that they cost, as they come. */
 async function* judged(
@@ -37,21 +33,57 @@ async function* judged(
   join: RegExp | null,
 ): AsyncGenerator<{ readonly line: Uint8Array; readonly bits: Float64Array; readonly novelty: Novelty }> {
   const lines = createLines(join)
-  const novelties = createNovelty()
+  const novelties = createJudge()
+  let number = 0
   const read = async function* (records: readonly Uint8Array[]) {
     const all = await costs.read(records)
-    for (const [i, line] of records.entries()) yield { line, bits: all[i]!, novelty: novelties.judge(line, all[i]!) }
+    for (const [i, line] of records.entries()) {
+      number += 1
+      yield { line, bits: all[i]!, novelty: novelties.judge(line, all[i]!, number) }
+    }
   }
   for await (const piece of pieces) if (piece !== null) yield* read(lines.push(piece))
   yield* read(lines.flush())
 }
 
-const describe = (number: number, parts: readonly Part[], novelty: Novelty, line: string): void => {
-  const ranks = parts.map((part) => `${part} ${novelty[part].rank!.toFixed(3)}`).join(', ')
-  const text = printable(line.length > SHOWN ? `${line.slice(0, SHOWN)}…` : line)
-  print(`${count(number).padStart(9)}  ${ranks}\n           ${text.replaceAll('\n', '\n           ')}`)
-  const dear = novelty.words.map(({ word, bits }) => `${word} (${bits.toFixed(0)} bits)`).join(', ')
-  if (dear !== '') print(`           new in it: ${printable(dear)}`)
+const outcome = (read: string, { shown, folded }: Shower): string =>
+  `${read}; ${count(shown)} stood out${folded > 0 ? `, ${count(folded)} of them like one that is shown` : ''}.`
+
+interface Following extends LogValues {
+  readonly session: string | undefined
+  readonly top: number
+  readonly json: boolean
+  readonly 'from-beginning': boolean
+  readonly 'until-idle': number | undefined
+}
+
+/** The lines that sessions of a log tell of, as they are committed. */
+const fromLog = (flags: Following): Promise<ExitCode> => {
+  const signal = untilSignal()
+  return withExistingLog(flags, async (log) => {
+    const names = namesOf(log)
+    const shower = createShower({ ...flags, named: flags.session === undefined })
+    let lines = 0
+    const records = follow(log, {
+      topic: names.observations,
+      partitions: await partitionsOf(log, names),
+      session: flags.session,
+      from: flags['from-beginning'] ? 'beginning' : 'end',
+      untilIdle: flags['until-idle'],
+      signal,
+    })
+    for await (const { value } of records) {
+      const event = JSON.parse(textIn(value)) as Observation
+      if (event.type !== 'observed' || event.lines === undefined) continue
+      lines += event.lines.length
+      for (const told of event.lines) {
+        const found = foundIn(event.session, told, flags.top)
+        if (found !== null) shower.show(found)
+      }
+    }
+    if (!flags.json) say(outcome(plural(lines, 'line'), shower))
+    return 0
+  })
 }
 
 export const watch = command({
@@ -65,13 +97,35 @@ export const watch = command({
       min: 0.0001,
       max: 0.5,
     }),
+    log: optional('URL', 'show what sessions of this log tell that were opened with "novelty" (feed --novelty)'),
+    ...tlsFlags,
+    session: optional('ID', 'with --log: only this session'),
+    'from-beginning': on('with --log: what is already there first'),
+    'until-idle': optionalWhole('MS', 'with --log: end when nothing came for so long', { min: 0 }),
     join: optional('REGEX', 'only lines that match begin a record; others are joined to the one before (stack traces)'),
     ...readingFlags,
     ...blockFlags,
   },
-  notes: 'Nothing is kept when the command ends. docs/watch.md says what the two scores are and what they cannot see.',
-  examples: ['watch /var/log/syslog', 'watch app.log --top 0.01 --join "^\\d{4}-"', 'watch app.log --json'],
-  async run(flags, [file = '-'], given) {
+  notes:
+    'Without --log nothing is kept when the command ends. docs/watch.md says what the two scores are and what they cannot see.',
+  examples: [
+    'watch /var/log/syslog',
+    'watch app.log --top 0.01 --join "^\\d{4}-"',
+    'watch app.log --json',
+    'watch --log file:continuo.db --from-beginning',
+  ],
+  async run({ log, ...flags }, [file = '-'], given) {
+    if (log !== undefined) {
+      const idle = ['model', 'join', ...Object.keys(readingFlags), ...Object.keys(blockFlags)].filter((name) =>
+        given.has(name),
+      )
+      if (file !== '-' || idle.length > 0)
+        throw usage(
+          `With --log the sessions of a log are watched, which a worker reads: leave out ${file !== '-' ? quoted(file) : `--${idle[0]}`}.`,
+        )
+      return fromLog({ ...flags, log })
+    }
+    refuseIdle(given, ['session', 'from-beginning', 'until-idle', ...TLS_FLAGS], '--log URL')
     const join = flags.join === undefined ? null : beginsOf(flags.join)
     const input = await openInput(file)
     const stopping = untilSignal()
@@ -81,9 +135,8 @@ export const watch = command({
       const contexts = createContextStore(model, { warn: say, blocks: blocksOf(flags, given, model) })
       try {
         const costs = createCosts(contexts, contexts.createContext(), tokenizer)
-        let [records, size, bits, shown] = [0, 0, 0, 0]
-        const shownPatterns = bounded<true>(MOST_PATTERNS)
-        let folded = 0
+        let [records, size, bits] = [0, 0, 0]
+        const shower = createShower(flags)
         for await (const { line, bits: own, novelty } of judged(input.read(stopping), costs, join)) {
           // A long file is not read to its end behind a signal.
           if (stopping.aborted) break
@@ -91,37 +144,13 @@ export const watch = command({
           size += line.length + 1
           const cost = own.reduce((a, b) => a + b, 0)
           bits += cost
-          const parts = standsOut(novelty, flags.top)
-          if (parts.length === 0) continue
-          const key = `${parts.join(' ')} ${novelty.pattern}`
-          const isRepeat = shownPatterns.get(key) !== undefined
-          shownPatterns.set(key, true)
-          if (isRepeat) folded += 1
-          const text = Buffer.from(line).toString('utf8')
-          if (flags.json) {
-            const of = ({ score, rank }: Standing) => ({
-              score: rounded(score, 3),
-              rank: rank === null ? null : rounded(rank, 4),
-            })
-            printJson({
-              line: records,
-              standsOut: parts,
-              structure: of(novelty.structure),
-              values: of(novelty.values),
-              pattern: novelty.pattern,
-              seen: novelty.seen,
-              bits: rounded(cost, 2),
-              words: novelty.words.map(({ word, bits: cost }) => ({ word, bits: rounded(cost, 2) })),
-              text,
-            })
-          } else if (!isRepeat) describe(records, parts, novelty, text)
-          shown += 1
+          if (standsOut(novelty, flags.top).length === 0) continue
+          const [pattern, words] = [novelty.pattern(), novelty.words()]
+          shower.show({ ...novelty, pattern, words, line: records, bits: cost, text: textOf(line) })
         }
         const perByte = size === 0 ? 0 : bits / size
-        if (!flags.json)
-          say(
-            `${plural(records, 'line')}, ${bytes(size)}, ${perByte.toFixed(3)} bits per byte; ${count(shown)} stood out${folded > 0 ? `, ${count(folded)} of them like one that is shown` : ''}.`,
-          )
+        const read = `${plural(records, 'line')}, ${bytes(size)}, ${perByte.toFixed(3)} bits per byte`
+        if (!flags.json) say(outcome(read, shower))
         return stopping.aborted ? exitCodeOfSignal(stopping) : 0
       } finally {
         await contexts.close()

@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import { expect, test } from 'vitest'
-import { createRanks } from '../../src/watch/ranks.ts'
+import { createRanks } from '../../src/novelty/ranks.ts'
 
 test('a number is ranked among the last ones before it', () => {
   fc.assert(

@@ -1,0 +1,114 @@
+/** Lines of a stream that stand out, as people are shown them: by `watch`, from a log or without one, and by the demo. */
+import { styleText } from 'node:util'
+import type { LineNovelty } from '../../topics/novelty.ts'
+import type { Standing, Word } from '../novelty/judge.ts'
+import { bounded } from '../watch/bounded.ts'
+import { count, print, printable, printJson } from './output.ts'
+
+/** Below these a line is nothing to look at, however it stands among quieter ones. */
+const LEAST = { structure: 2, values: 3 } as const
+/** A line like one that was shown is counted; of more patterns than these the oldest are shown again. */
+const MOST_PATTERNS = 4096
+/** Characters of a line that are shown. */
+const SHOWN = 400
+
+export type Part = keyof typeof LEAST
+const PARTS = Object.keys(LEAST) as Part[]
+
+/** In which parts a line stands out that is among the share `top` of the last thousand. */
+export const standsOut = (line: Readonly<Record<Part, Standing>>, top: number): readonly Part[] =>
+  PARTS.filter((part) => {
+    const { score, rank } = line[part]
+    return rank !== null && rank >= 1 - top && score >= LEAST[part]
+  })
+
+/** A line that stands out. */
+export interface Found extends Readonly<Record<Part, Standing>> {
+  readonly session?: string
+  /** Its number, from 1. */
+  readonly line: number
+  readonly pattern: string
+  readonly seen: number
+  readonly first: number | null
+  readonly last: number | null
+  readonly bits: number
+  readonly words: readonly Word[]
+  readonly text: string
+}
+
+/** A told line of a session, if it stands out. */
+export const foundIn = (session: string, told: LineNovelty, top: number): Found | null => {
+  const { text, pattern, words } = told
+  if (text === undefined || pattern === undefined || words === undefined || standsOut(told, top).length === 0)
+    return null
+  return { ...told, session, text, pattern, words, first: told.first ?? null, last: told.last ?? null }
+}
+
+const rounded = (number: number, digits: number): number => Number(number.toFixed(digits))
+
+/** The line with the words that cost most marked, on a terminal. */
+const marked = (text: string, words: readonly Word[]): string => {
+  const shown = printable(text.length > SHOWN ? `${text.slice(0, SHOWN)}…` : text)
+  if (!process.stdout.isTTY) return shown
+  return words.reduce((line, { word }) => line.replace(printable(word), (own) => styleText('yellow', own)), shown)
+}
+
+export interface Shower {
+  show(found: Found): void
+  /** Lines that were shown, and those that were only counted. */
+  readonly shown: number
+  readonly folded: number
+}
+
+/** `named`: lines are of several sessions. */
+export const createShower = ({ json, top, named = false }: { json: boolean; top: number; named?: boolean }): Shower => {
+  const patterns = bounded<true>(MOST_PATTERNS)
+  let [shown, folded] = [0, 0]
+  const show = (found: Found): void => {
+    const { session, line, pattern, words, text } = found
+    const parts = standsOut(found, top)
+    const key = `${parts.join(' ')} ${session ?? ''} ${pattern}`
+    const isRepeat = patterns.get(key) !== undefined
+    patterns.set(key, true)
+    if (isRepeat) folded += 1
+    shown += 1
+    if (json) {
+      const of = ({ score, rank }: Standing) => ({
+        score: rounded(score, 3),
+        rank: rank === null ? null : rounded(rank, 4),
+      })
+      printJson({
+        ...(session !== undefined && { session }),
+        line,
+        standsOut: parts,
+        structure: of(found.structure),
+        values: of(found.values),
+        pattern,
+        seen: found.seen,
+        first: found.first,
+        last: found.last,
+        bits: rounded(found.bits, 2),
+        words: words.map(({ word, bits }) => ({ word, bits: rounded(bits, 2) })),
+        text,
+      })
+      return
+    }
+    if (isRepeat) return
+    const ranks = parts.map((part) => `${part} ${found[part].rank!.toFixed(3)}`).join(', ')
+    const who = named ? `  ${printable(session ?? '')}` : ''
+    print(
+      `${count(line).padStart(9)}  ${ranks}${who}\n           ${marked(text, words).replaceAll('\n', '\n           ')}`,
+    )
+    const dear = words.map(({ word, bits }) => `${word} (${bits.toFixed(0)} bits)`).join(', ')
+    if (dear !== '') print(`           new in it: ${printable(dear)}`)
+  }
+  return {
+    show,
+    get shown() {
+      return shown
+    },
+    get folded() {
+      return folded
+    },
+  }
+}

@@ -1,0 +1,220 @@
+/**
+ * What is new about a line, by what a model that learns the stream needed for it (docs/watch.md). Two things are told apart, as people do:
+ *
+ *   structure   a kind of line that was not there before: the eight most surprising bytes outside of words with a digit, times
+ *               0.1 + the share of its pairs of neighbouring words that were never seen (words with a digit are all one word here)
+ *   values      a known kind with a number that does not fit: how far its logarithm lies outside of what the same place of such lines had,
+ *               in spreads of that place
+ *
+ * Each is ranked among the last thousand lines. What is kept is bounded: of patterns, places and pairs those that were seen last. It is a part of a
+ * session's state: it follows from the lines and their bits alone, on any machine, and goes on where it was written down.
+ */
+import { type ByteReader, type ByteWriter, Unreadable } from './bytes.ts'
+import { hashOf, joined, SEEDS } from './hash.ts'
+import { log2 } from './log2.ts'
+import { createRanks } from './ranks.ts'
+import { createTable } from './table.ts'
+
+/** One of both. */
+export interface Standing {
+  readonly score: number
+  /** The share of the last lines with a lower score; null while fewer than a hundred lines were read. */
+  readonly rank: number | null
+}
+
+export interface Word {
+  readonly word: string
+  readonly bits: number
+}
+
+export interface Novelty {
+  readonly structure: Standing
+  readonly values: Standing
+  /** Lines of this pattern before this one, as far as they are remembered. */
+  readonly seen: number
+  /** Where the first and the last of them stood; null: there was none. */
+  readonly first: number | null
+  readonly last: number | null
+  /** The line with its words with digits replaced by a mark. */
+  pattern(): string
+  /** The words that cost most, dearest first. */
+  words(): readonly Word[]
+}
+
+export interface NoveltyJudge {
+  /**
+   * Judges a line by the bits that each of its bytes cost, and remembers it. `line` and `bits` are without the line's end, and are not kept; `at`: where
+   * the line stands in its stream.
+   */
+  judge(line: Uint8Array, bits: Float64Array, at: number): Novelty
+  write(to: ByteWriter): void
+}
+
+export const MARK = '<*>'
+/** Lines that are ranked among each other, and those that must have come before. */
+const WINDOW = 1000
+const LEARNING = 100
+/** Most surprising bytes that count. */
+const DEAREST = 8
+const KNOWN_SHARE = 0.1
+/** What is remembered. Words of an entry: a pattern has its key, count, first and last place; a place its key, count, mean, variance and range. */
+const PAIRS = { words: 1, key: 1, most: 32_768 } as const
+const PATTERNS = { words: 8, key: 2, most: 4096 } as const
+const PLACES = { words: 8, key: 2, most: 4096 } as const
+const SEEN = 2
+const [FIRST, LAST] = [2, 3] as const
+const [COUNT, MEAN, VARIANCE, LOW, HIGH] = [2, 3, 4, 5, 6] as const
+/** Of a line: words and numbers behind these are not looked at. */
+const MOST_WORDS = 256
+const MOST_NUMBERS = 32
+const MOST_DIGITS = 15
+/** Numbers that a place must have had before one can stand out, and from which on it counts in full. */
+const FEW = 5
+const MANY = 31
+const LEAST_SPREAD = 0.15
+const RATE = 0.02
+/** How fast the ends of a range come back to the mean. */
+const FORGETTING = 0.002
+/** Words that are told, with so many bits at least. */
+const TOLD = 3
+const TOLD_BITS = 4
+const LOG10_2 = 0.3010299956639812
+const MOST_COUNT = 0xffffffff
+
+const isDigit = (byte: number): boolean => byte >= 0x30 && byte <= 0x39
+const isBlank = (byte: number): boolean => byte === 0x20 || byte === 0x09
+
+interface Stretch {
+  readonly from: number
+  readonly to: number
+  readonly isValue: boolean
+}
+
+const wordsOf = (line: Uint8Array): readonly Stretch[] => {
+  const words: Stretch[] = []
+  for (let from = 0; from < line.length && words.length < MOST_WORDS; ) {
+    if (isBlank(line[from]!)) {
+      from += 1
+      continue
+    }
+    let to = from
+    let isValue = false
+    for (; to < line.length && !isBlank(line[to]!); to += 1) isValue ||= isDigit(line[to]!)
+    words.push({ from, to, isValue })
+    from = to
+  }
+  return words
+}
+
+/** Decimal logarithms of the line's numbers + 1; NaN for one that is too long. */
+const numbersOf = (line: Uint8Array): readonly number[] => {
+  const numbers: number[] = []
+  for (let from = 0; from < line.length && numbers.length < MOST_NUMBERS; from += 1) {
+    if (!isDigit(line[from]!)) continue
+    let number = 0
+    const began = from
+    for (; from < line.length && isDigit(line[from]!); from += 1) number = number * 10 + line[from]! - 0x30
+    numbers.push(from - began > MOST_DIGITS ? Number.NaN : log2(number + 1) * LOG10_2)
+  }
+  return numbers
+}
+
+const sum = (bits: Float64Array): number => bits.reduce((a, b) => a + b, 0)
+
+/** `from`: what `write` wrote. Throws `Unreadable`. */
+export const createJudge = (from?: ByteReader): NoveltyJudge => {
+  const pairs = createTable(PAIRS, from)
+  const patterns = createTable(PATTERNS, from)
+  const places = createTable(PLACES, from)
+  const structures = createRanks(WINDOW, LEARNING, from)
+  const values = createRanks(WINDOW, LEARNING, from)
+  for (const at of patterns.entries())
+    for (const field of [FIRST, LAST])
+      if (!Number.isSafeInteger(patterns.f64[at / 2 + field])) throw new Unreadable('has a pattern without its place')
+  for (const at of places.entries())
+    for (const field of [MEAN, VARIANCE, LOW, HIGH])
+      if (!(Math.abs(places.f32[at + field]!) <= 1000))
+        throw new Unreadable('has a place of numbers that none can have')
+
+  /** How far a number's logarithm lies outside of the range of its place, in spreads of the place. Then the number is added to the place. */
+  const strangeness = (at: number, x: number): number => {
+    const { u32, f32 } = places
+    const count = u32[at + COUNT]!
+    u32[at + COUNT] = Math.min(count + 1, MOST_COUNT)
+    if (count === 0) {
+      f32[at + MEAN] = x
+      f32[at + LOW] = x
+      f32[at + HIGH] = x
+      return 0
+    }
+    const [mean, variance, low, high] = [f32[at + MEAN]!, f32[at + VARIANCE]!, f32[at + LOW]!, f32[at + HIGH]!]
+    const outside = Math.max(x - high, low - x, 0) / (Math.sqrt(Math.max(variance, 0)) + LEAST_SPREAD)
+    const rate = Math.max(1 / (count + 1), RATE)
+    const next = mean + rate * (x - mean)
+    f32[at + MEAN] = next
+    f32[at + VARIANCE] = (1 - rate) * (variance + rate * (x - mean) * (x - mean))
+    f32[at + LOW] = Math.min(x, low + (next - low) * FORGETTING)
+    f32[at + HIGH] = Math.max(x, high - (high - next) * FORGETTING)
+    return count < FEW ? 0 : outside * Math.min(1, log2(count + 1) / log2(MANY + 1))
+  }
+
+  /** The share of the pairs of neighbours that were never seen; the line's ends are neighbours too. */
+  const freshness = (masked: readonly number[]): number => {
+    let fresh = 0
+    let before = 0
+    for (const word of [...masked, 0]) {
+      pairs.take(joined(before, word), 0)
+      if (pairs.isNew) fresh += 1
+      before = word
+    }
+    return fresh / (masked.length + 1)
+  }
+
+  return {
+    judge(line, bits, at) {
+      const words = wordsOf(line)
+      const masked = words.map(({ from, to, isValue }) => (isValue ? 1 : hashOf(line, from, to, SEEDS[0])))
+      const outside = bits.slice()
+      for (const { from, to, isValue } of words) if (isValue) outside.fill(0, from, to)
+      const dearest = sum(outside.toSorted().subarray(-DEAREST))
+      const structure = Math.fround(dearest * (KNOWN_SHARE + freshness(masked)))
+
+      const low = masked.reduce(joined, SEEDS[0])
+      const high = masked.reduce(joined, SEEDS[1])
+      let strangest = 0
+      for (const [i, x] of numbersOf(line).entries()) {
+        if (Number.isNaN(x)) continue
+        strangest = Math.max(strangest, strangeness(places.take(joined(low, i), joined(high, i)), x))
+      }
+      strangest = Math.fround(strangest)
+
+      const entry = patterns.take(low, high)
+      const seen = patterns.u32[entry + SEEN]!
+      // A pattern of two words of 32 bits each and then numbers of 64: the count has the place of one.
+      const [firstAt, lastAt] = [entry / 2 + FIRST, entry / 2 + LAST]
+      const [first, last] = seen === 0 ? [null, null] : [patterns.f64[firstAt]!, patterns.f64[lastAt]!]
+      if (seen === 0) patterns.f64[firstAt] = at
+      patterns.f64[lastAt] = at
+      patterns.u32[entry + SEEN] = Math.min(seen + 1, MOST_COUNT)
+
+      const text = ({ from, to }: Stretch): string => Buffer.from(line.subarray(from, to)).toString('utf8')
+      return {
+        structure: { score: structure, rank: structures.rank(structure) },
+        values: { score: strangest, rank: values.rank(strangest) },
+        seen,
+        first,
+        last,
+        pattern: () => words.map((word) => (word.isValue ? MARK : text(word))).join(' '),
+        words: () =>
+          words
+            .map((word) => ({ word: text(word), bits: sum(bits.subarray(word.from, word.to)) }))
+            .filter((word) => word.bits >= TOLD_BITS)
+            .sort((a, b) => b.bits - a.bits)
+            .slice(0, TOLD),
+      }
+    },
+    write(to) {
+      for (const part of [pairs, patterns, places, structures, values]) part.write(to)
+    },
+  }
+}

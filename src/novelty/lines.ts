@@ -1,0 +1,142 @@
+/**
+ * The lines of a stream of tokens, each judged when its end is read. Where a line ends depends on the bytes alone, so the same lines are judged whatever
+ * pieces the stream came in. The line that has not ended is a part of the state.
+ */
+import { LINES_OF_TOKEN, type LineNovelty } from '../../topics/novelty.ts'
+import { textOf } from '../text.ts'
+import { type ByteReader, createReader, createWriter, Unreadable } from './bytes.ts'
+import { createJudge, type Novelty, type Standing } from './judge.ts'
+
+const LINE_END = 0x0a
+const RETURN = 0x0d
+/** Bytes of a line behind these cost what they cost, and are not looked at. */
+const MOST_LINE = 4096
+/** What nothing predicts, the first byte of a context, in bits. */
+const UNPREDICTED = 8
+/** The rank from which on a line's text, pattern and words are told, and characters of them. */
+const TOLD_RANK = 0.95
+const TOLD_TEXT = 200
+const TOLD_WORD = 40
+const VERSION = 1
+// biome-ignore lint/suspicious/noControlCharactersInRegex: they are what is looked for.
+const CONTROLS = /[\u0000-\u001f\u007f]/g
+const LONE_HALF = /[\ud800-\udbff]$/
+
+export interface LineJudge {
+  /** Reads a token of these bytes, fed at this pulse; `nats`: NaN where nothing predicted it. Returns the lines that it ends. */
+  token(bytes: Uint8Array, nats: number, pulse: number): readonly LineNovelty[]
+  /** Judges what was read of a line as a whole one, at the end of a text; `pulse`: of the next token. */
+  end(pulse: number): readonly LineNovelty[]
+  copy(): LineJudge
+  /** All of it, for `createLineJudge`; the same bytes wherever the same was read. */
+  state(): Uint8Array
+}
+
+/** Never −0, which JSON would change. */
+const rounded = (number: number): number => Math.round(number * 1000) / 1000 + 0
+const standing = ({ score, rank }: Standing): Standing => ({ score: Math.max(0, rounded(score)), rank })
+/** Characters that JSON writes as six bytes are replaced, so that an observation has a bound. */
+const cut = (text: string, most: number): string =>
+  (text.length > most ? `${text.slice(0, most).replace(LONE_HALF, '')}…` : text).replace(CONTROLS, '\ufffd')
+
+/** What an observation says of a line. */
+const toldOf = (
+  novelty: Novelty,
+  line: Uint8Array,
+  cost: Pick<LineNovelty, 'line' | 'fromPulse' | 'toPulse' | 'bytes' | 'bits'>,
+): LineNovelty => {
+  const { structure, values, seen, first, last } = novelty
+  const tells = [structure, values].some(({ score, rank }) => score > 0 && rank !== null && rank >= TOLD_RANK)
+  return {
+    ...cost,
+    structure: standing(structure),
+    values: standing(values),
+    seen,
+    ...(first !== null && last !== null && { first, last }),
+    ...(tells && {
+      text: cut(textOf(line), TOLD_TEXT),
+      pattern: cut(novelty.pattern(), TOLD_TEXT),
+      words: novelty.words().map(({ word, bits }) => ({ word: cut(word, TOLD_WORD), bits: rounded(bits) })),
+    }),
+  }
+}
+
+/** `from`: what `state` gave. Throws `Unreadable`. */
+export const createLineJudge = (from?: Uint8Array): LineJudge => {
+  const reader: ByteReader | undefined = from && createReader(from)
+  if (reader !== undefined && reader.u32() !== VERSION) throw new Unreadable('is of another version')
+  const held = new Uint8Array(MOST_LINE)
+  const bits = new Float64Array(MOST_LINE)
+  /** Bytes of the line so far, of which `held` has the first; where it began; what it cost; bits of tokens without bytes; and lines before it. */
+  let [size, began, cost, carried, count] = [0, 0, 0, 0, 0]
+  if (reader !== undefined) {
+    size = reader.f64()
+    began = reader.f64()
+    cost = reader.f64()
+    carried = reader.f64()
+    count = reader.f64()
+    if (![size, began, count].every((number) => Number.isSafeInteger(number) && number >= 0))
+      throw new Unreadable('has a line of no length')
+    const length = Math.min(size, MOST_LINE)
+    held.set(reader.bytes(length))
+    for (let at = 0; at < length; at += 1) bits[at] = reader.f64()
+  }
+  const judge = createJudge(reader)
+  reader?.end()
+
+  const ended = (pulse: number): LineNovelty => {
+    const all = Math.min(size, MOST_LINE)
+    const length = all > 0 && all === size && held[all - 1] === RETURN ? all - 1 : all
+    const line = held.subarray(0, length)
+    const novelty = judge.judge(line, bits.subarray(0, length), began)
+    count += 1
+    const told = toldOf(novelty, line, {
+      line: count,
+      fromPulse: began,
+      toPulse: pulse,
+      bytes: size,
+      bits: rounded(cost),
+    })
+    size = 0
+    cost = 0
+    return told
+  }
+
+  return {
+    token(bytes, nats, pulse) {
+      carried += Number.isNaN(nats) ? bytes.length * UNPREDICTED : nats / Math.LN2
+      if (bytes.length === 0) return []
+      const each = carried / bytes.length
+      carried = 0
+      const lines: LineNovelty[] = []
+      for (const byte of bytes) {
+        if (byte === LINE_END && lines.length < LINES_OF_TOKEN) {
+          if (size > 0) lines.push(ended(pulse + 1))
+          continue
+        }
+        if (size === 0) began = pulse
+        if (size < MOST_LINE) {
+          held[size] = byte
+          bits[size] = each
+        }
+        size += 1
+        cost += each
+      }
+      return lines
+    },
+    end: (pulse) => (size === 0 ? [] : [ended(pulse)]),
+    copy() {
+      return createLineJudge(this.state())
+    },
+    state() {
+      const to = createWriter()
+      to.u32(VERSION)
+      for (const number of [size, began, cost, carried, count]) to.f64(number)
+      const length = Math.min(size, MOST_LINE)
+      to.bytes(held.subarray(0, length))
+      for (const own of bits.subarray(0, length)) to.f64(own)
+      judge.write(to)
+      return to.done()
+    },
+  }
+}

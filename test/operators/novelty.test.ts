@@ -1,0 +1,111 @@
+/** What was new about each line, on a stream: the same lines whatever pieces the text came in, from worker to worker, in forks. */
+import { describe, expect, test } from 'vitest'
+import { createLineJudge } from '../../src/novelty/lines.ts'
+import { watchModel } from '../../src/places.ts'
+import type { ChunkInput } from '../../topics/chunks.ts'
+import { type LineNovelty, NOVELTY_SPAN } from '../../topics/novelty.ts'
+import type { Observed } from '../../topics/observations.ts'
+import { type Bench, benches, event, verified } from './harness.ts'
+
+const { use } = benches(watchModel)
+
+const open: ChunkInput = { type: 'open', novelty: true, surprisal: true }
+const line = (i: number): string =>
+  `${10 + (i % 50)}:${i % 60} worker ${i % 7} wrote ${100 + ((i * 37) % 90)} rows to disk ${i % 3}\n`
+const usual = (from: number, to: number): string => Array.from({ length: to - from }, (_, i) => line(from + i)).join('')
+const ODD = 'the ledger is out of balance, call the harbour master\n'
+
+const texts = (session: string, text: string, size: number): readonly ReturnType<typeof event>[] =>
+  Array.from({ length: Math.ceil(text.length / size) }, (_, at) =>
+    event(session, { type: 'text', text: text.slice(at * size, (at + 1) * size) }),
+  )
+
+const observed = async (bench: Bench, session: string): Promise<readonly Observed[]> =>
+  (await bench.observations(session)).flatMap((each) => (each.type === 'observed' ? [each] : []))
+const linesOf = async (bench: Bench, session: string): Promise<readonly LineNovelty[]> =>
+  (await observed(bench, session)).flatMap(({ lines = [] }) => lines)
+
+describe('a session that is to tell what is new', () => {
+  test('tells the same of each line in any cut, from worker to worker, as one that reads all at once', () =>
+    use(async (bench) => {
+      const text = usual(0, 300) + ODD + usual(300, 330)
+      await bench.feed(event('once', open), ...texts('once', text, 1 << 20))
+      await bench.settle()
+      await bench.feed(event('cut', open), ...texts('cut', text.slice(0, 9000), 37))
+      await bench.settle({ snapshotEvery: 1 })
+      await bench.feed(...texts('cut', text.slice(9000), 1001))
+      await bench.settle({ snapshotEvery: 1 << 20 })
+      const once = await linesOf(bench, 'once')
+      expect(await linesOf(bench, 'cut')).toEqual(once)
+      expect(once).toHaveLength(331)
+
+      // As the judge of lines says by itself, of the surprisals that stand beside them.
+      const nats = (await observed(bench, 'once')).flatMap(({ surprisal = [] }) => surprisal)
+      const judge = createLineJudge()
+      const bytes = Buffer.from(text)
+      expect(once).toEqual(
+        nats.flatMap((value, at) => judge.token(bytes.subarray(at, at + 1), value ?? Number.NaN, at)),
+      )
+      const odd = once[300]!
+      expect(odd.structure.rank).toBe(1)
+      expect(odd).toMatchObject({ seen: 0, text: ODD.trimEnd(), pattern: ODD.trimEnd(), bytes: ODD.length - 1 })
+      expect(odd.words!.map(({ word }) => word)).toContain('ledger')
+      expect(once[310]).toMatchObject({ seen: 309, first: 0 })
+      const heads = await bench.heads()
+      expect(heads.get('cut')!.novelty).toMatchObject({ lines: 331 })
+      await verified(bench)
+    }))
+
+  test('tells of many lines in several observations, and of a last line that its text does not end', () =>
+    use(async (bench) => {
+      await bench.feed(event('s', open), event('s', { type: 'text', text: `${'a\n\n'.repeat(500)}the end` }))
+      await bench.feed(
+        event('s', { type: 'boundary' }),
+        event('s', { type: 'boundary' }),
+        event('s', { type: 'close' }),
+      )
+      await bench.settle()
+      const told = await observed(bench, 's')
+      expect(told.map(({ last }) => last)).toEqual([false, false, true, true])
+      for (const { lines } of told) expect(lines!.length).toBeLessThanOrEqual(NOVELTY_SPAN + 256)
+      const lines = told.flatMap(({ lines = [] }) => lines)
+      expect(lines).toHaveLength(501)
+      expect(lines.at(-1)).toMatchObject({ bytes: 7, fromPulse: 1500, toPulse: 1507 })
+      await verified(bench)
+    }))
+
+  test('is forked with what it remembers where the fork asks for it; a reset forgets it, and so does an open without the wish', () =>
+    use(async (bench) => {
+      await bench.feed(event('day', open), ...texts('day', usual(0, 200), 4000))
+      const fork = (id: string, novelty: boolean) => event(id, { type: 'open', novelty, from: { session: 'day' } })
+      await bench.feed(fork('knows', true), fork('quiet', false))
+      for (const id of ['knows', 'quiet', 'day'])
+        await bench.feed(event(id, { type: 'text', text: line(200) }), event(id, { type: 'text', text: ODD }))
+      await bench.feed(
+        event('quiet', { type: 'open', novelty: true }),
+        event('quiet', { type: 'text', text: ODD }),
+        event('day', { type: 'boundary', reset: true }),
+        event('day', { type: 'text', text: line(200) }),
+      )
+      await bench.settle({ snapshotEvery: 1000 })
+      const [knows, quiet, day] = [
+        await linesOf(bench, 'knows'),
+        await linesOf(bench, 'quiet'),
+        await linesOf(bench, 'day'),
+      ]
+      expect(knows.map(({ seen }) => seen)).toEqual([200, 0])
+      expect(knows[1]!.structure.rank).toBe(1)
+      expect(quiet.map(({ seen, structure }) => [seen, structure.rank])).toEqual([[0, null]])
+      expect(day.slice(200).map(({ seen }) => seen)).toEqual([200, 0, 0])
+      expect((await bench.heads()).get('day')!.novelty).toMatchObject({ lines: 1 })
+      await verified(bench)
+    }))
+
+  test('says nothing where nobody asked', () =>
+    use(async (bench) => {
+      await bench.feed(event('s', { type: 'text', text: line(0) }))
+      await bench.settle()
+      expect((await observed(bench, 's'))[0]).not.toHaveProperty('lines')
+      expect((await bench.heads()).get('s')).not.toHaveProperty('novelty')
+    }))
+})

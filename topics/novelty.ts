@@ -1,0 +1,43 @@
+import { z } from 'zod'
+import { count } from './common.ts'
+
+const standing = z.strictObject({
+  score: z.number().min(0),
+  /** The share of the last thousand lines with a lower score; null while fewer than a hundred were read. */
+  rank: z.number().min(0).max(1).nullable(),
+})
+
+/** What was new about a line that was read (docs/watch.md). Lines are those of the session's text, whatever events it came in; one without a
+ * byte is none. */
+export const lineNovelty = z.strictObject({
+  /** The number of the line in the session's context, from 1. */
+  line: z.int().min(1),
+  /** The line and its end were read at pulses `fromPulse` … `toPulse − 1`, texts of other events among them. */
+  fromPulse: count,
+  toPulse: count,
+  /** Of the line without its end; and what they cost, bits. */
+  bytes: count,
+  bits: z.number(),
+  /** A kind of line that was not there before. */
+  structure: standing,
+  /** A known kind with a number that does not fit. */
+  values: standing,
+  /** Lines of the same pattern before this one, as far as they are remembered; the first pulses of the first and the last of them. */
+  seen: count,
+  first: count.optional(),
+  last: count.optional(),
+  /**
+   * Of a line with a rank of 0.95 or more: the line; the same with its words with digits replaced by `<*>`; and the words that cost most, bits. Longer texts
+   * are cut and end with `…`.
+   */
+  text: z.string().optional(),
+  pattern: z.string().optional(),
+  words: z.array(z.strictObject({ word: z.string(), bits: z.number() })).optional(),
+})
+/** What was new about a line that was read. */
+export type LineNovelty = z.infer<typeof lineNovelty>
+
+/** Lines of an `observed` event from which on another one begins, so that no event exceeds the record size of a log. */
+export const NOVELTY_SPAN = 128
+/** Of a token that ends more lines than these, the other line ends are bytes of a line. */
+export const LINES_OF_TOKEN = 1

@@ -39,23 +39,23 @@ const BOATS = [
 const GATES = ['north', 'south', 'fish quay']
 const KEEPERS = ['warden', 'pilot', 'customs']
 const WINDS = ['W', 'SW', 'NW', 'S', 'N']
-/** What drifts over the day: metres of tide, knots of wind, degrees. */
-let [tide, wind, warmth] = [1.8, 8, 11]
-const drift = (value: number, step: number, low: number, high: number): number =>
-  Math.min(high, Math.max(low, value + (next() - 0.5) * step))
+/** What drifts over the day. */
+const drifting = (value: number, step: number, low: number, high: number) => (): number => {
+  value = Math.min(high, Math.max(low, value + (next() - 0.5) * step))
+  return value
+}
+const tide = drifting(1.8, 0.1, 0.4, 3.6) // m
+const wind = drifting(8, 3, 3, 24) // knots
+const warmth = drifting(11, 0.4, 6, 15)
+const weather = (): string => {
+  const knots = wind()
+  return `weather: wind ${Math.round(knots)} kn from ${pick(WINDS)}, gusts ${Math.round(knots * 1.4)} kn, ${warmth().toFixed(1)} C`
+}
 
 /** What the units say, and how often. */
 const UNITS: readonly (readonly [share: number, say: () => string])[] = [
-  [
-    14,
-    () =>
-      `tide: gauge ${whole(1, 3)} reads ${((tide = drift(tide, 0.1, 0.4, 3.6))).toFixed(2)} m, battery ${whole(80, 99)} %`,
-  ],
-  [
-    12,
-    () =>
-      `weather: wind ${Math.round((wind = drift(wind, 3, 3, 24)))} kn from ${pick(WINDS)}, gusts ${Math.round(wind * 1.4)} kn, ${((warmth = drift(warmth, 0.4, 6, 15))).toFixed(1)} C`,
-  ],
+  [14, () => `tide: gauge ${whole(1, 3)} reads ${tide().toFixed(2)} m, battery ${whole(80, 99)} %`],
+  [12, weather],
   [10, () => `crane ${whole(1, 4)}: lifted ${whole(800, 2600)} kg in ${whole(25, 70)} s, load ${whole(20, 85)} %`],
   [8, () => `crane ${whole(1, 4)}: idle for ${whole(60, 900)} s`],
   [9, () => `gate ${pick(GATES)}: opened by ${pick(KEEPERS)}, closed after ${whole(8, 30)} s`],
@@ -74,7 +74,11 @@ const SHARES = UNITS.reduce((sum, [share]) => sum + share, 0)
 
 const told = (): string => {
   let at = next() * SHARES
-  return (UNITS.find(([share]) => (at -= share) < 0) ?? UNITS[0]!)[1]()
+  const said = UNITS.find(([share]) => {
+    at -= share
+    return at < 0
+  })
+  return (said ?? UNITS[0]!)[1]()
 }
 
 const two = (number: number): string => String(number).padStart(2, '0')

@@ -115,6 +115,7 @@ struct NgramRun {
   const float* base;  // [tokens][256]; null: zeros
   float* y;           // [tokens][256]
   size_t slots, rows;
+  bool learns;  // from the tokens; else they are only read
 };
 
 // One row of keys and values that a query looks along: positions [first, last). The channels of a position lie at

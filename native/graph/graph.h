@@ -204,6 +204,7 @@ struct Node {
   uint32_t times = 1;                // repeat
   bool silu = true;                  // cache.conv: whether the sums go through silu
   bool convex = true;                // cache.pdr: whether what is written is weighed by 1 − γ
+  bool learns_drawn = false;         // cache.ngram: whether it learns from tokens that were drawn, too
   std::vector<uint32_t> increments;  // rope: per pair of channels, from the first channel of a head on
   uint64_t segment = 0;              // cache.attend, cache.mix: segments of the clock; 0: none
   MemoryForm memory;                 // cache.memory, cache.memory.first

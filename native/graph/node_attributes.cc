@@ -74,6 +74,7 @@ class Attributes {
     if (op.has(attribute::form) && !memory_form(item, node)) return false;
     if (op.has(attribute::activation) && !activation(item, node)) return false;
     if (op.has(attribute::write) && !written(item, node)) return false;
+    if (op.has(attribute::learn) && !learnt(item, node)) return false;
     if (op.has(attribute::sweeps)) {
       if (!number(item, "iterations", 1, max_extent, n) || !finite(item, "inflation", node.scale)) return false;
       node.number = static_cast<int64_t>(n);
@@ -138,6 +139,13 @@ class Attributes {
     const auto* found = item.find("write");
     return (found && read_word(found->text, {{"convex", true}, {"plain", false}}, node.convex)) ||
            fail(user_, " needs \"write\", which is convex or plain.");
+  }
+
+  bool learnt(const Value& item, Node& node) {
+    const auto* found = item.find("learn");
+    if (!found) return true;
+    return read_word(found->text, {{"read", false}, {"all", true}}, node.learns_drawn) ||
+           fail(user_, " has the unknown \"learn\" \"", found->text, "\", expected read or all.");
   }
 
   bool increments(const Value& item, Node& node) {

@@ -79,8 +79,8 @@ constexpr auto ops = std::to_array<OpTraits>({
      .named_state = true, .rows = Rows::runs, .state = State::advances, .one_place = true, .check = check_ssm},
     {.op = Op::cache_pdr, .name = "cache.pdr", .in = {vector, form, form, vector}, .attributes = write, .named_state = true,
      .rows = Rows::runs, .state = State::advances, .one_place = true, .check = check_pdr},
-    {.op = Op::cache_ngram, .name = "cache.ngram", .in = {id, form, form}, .more = true, .named_state = true,
-     .rows = Rows::runs, .state = State::advances, .one_place = true, .check = check_ngram},
+    {.op = Op::cache_ngram, .name = "cache.ngram", .in = {id, form, form}, .more = true, .attributes = learn,
+     .named_state = true, .rows = Rows::runs, .state = State::advances, .one_place = true, .check = check_ngram},
     {.op = Op::cache_ngram_first, .name = "cache.ngram.first", .more = true, .out = false, .named_state = true,
      .rows = Rows::runs, .state = State::first, .check = check_ngram_first},
     {.op = Op::cache_attend, .name = "cache.attend", .in = {vector, form, form, form, form}, .more = true,
@@ -129,7 +129,8 @@ constexpr std::string_view names[] = {"groups",     "eps",
                                       "modulo",     "by",
                                       "factor",     "count",
                                       "activation", "times",
-                                      "write",      "iterations inflation"};
+                                      "write",      "iterations inflation",
+                                      "learn"};
 
 // Checks input i against its need; `first`: the shape of the first input.
 void check_need(Checker& check, Need need, size_t i, const std::vector<uint64_t>& first) {

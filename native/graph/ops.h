@@ -72,6 +72,7 @@ constexpr uint32_t activation = 1 << 14;
 constexpr uint32_t times = 1 << 15;
 constexpr uint32_t write = 1 << 16;   // convex or plain
 constexpr uint32_t sweeps = 1 << 17;  // iterations, inflation
+constexpr uint32_t learn = 1 << 18;   // read or all
 }  // namespace attribute
 
 struct OpTraits {

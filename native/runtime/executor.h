@@ -35,6 +35,7 @@ struct Run {
   size_t number = 0;       // of the first row, counted among the rows of its context in this step
   bool tentative = false;  // its last rows may be taken back: see Executor::keep
   bool noted = false;      // what is taken back can be had again: see Executor::walk
+  bool drawn = false;      // its tokens were drawn for a request, and not read
 };
 
 struct ExecutorOptions {

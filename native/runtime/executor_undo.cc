@@ -239,7 +239,8 @@ void Executor::walk(Context& context, size_t block, const Walk& row) {
   auto& space = spaces_[block];
   context.settle();
   reserve(context, block, 1);
-  const Run run{&context, 0, 1};
+  // Guesses stand behind a token that was drawn.
+  const Run run{.context = &context, .row = 0, .rows = 1, .drawn = true};
   beside_values(space, [&] {
     const std::byte* from = row.inputs.data();
     for (const auto* instruction : row.ops) {

@@ -192,7 +192,7 @@ void Scheduler::lay_drawn(Executor& executor) {
   }
   for (size_t i = 0; i < drawn_.size(); ++i) {
     auto& [work, token] = drawn_[i];
-    runs_.push_back({&work->context(), tokens_.size(), 1});
+    runs_.push_back({.context = &work->context(), .row = tokens_.size(), .rows = 1, .drawn = true});
     run_work_.push_back(work);
     tokens_.push_back(token);
     // Behind a special id the list of slots changes, so a step ends there.

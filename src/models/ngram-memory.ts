@@ -5,7 +5,7 @@
 import { z } from 'zod'
 import type { Block, Declaration, Graph, Node, OpNode } from '../engine/graph.ts'
 import { callNative } from '../engine/native.ts'
-import { NGRAM_TOKENS } from '../engine/ngram-ops.ts'
+import { NGRAM_LEARN, NGRAM_TOKENS } from '../engine/ngram-ops.ts'
 import { ContinuoError } from '../errors.ts'
 
 const LEAST_SLOTS = 2 ** 10
@@ -16,7 +16,10 @@ export const DEFAULT_SLOTS = 58_368
 /** Contexts that are remembered at a time; 8 bytes each. */
 export const ngramSlots = z.int().min(LEAST_SLOTS).max(MOST_SLOTS).multipleOf(2).default(DEFAULT_SLOTS)
 
-const schema = z.strictObject({ kind: z.literal('ngram'), slots: ngramSlots })
+/** A memory that learns from its own draws goes round in circles. */
+export const ngramLearn = z.enum(NGRAM_LEARN).default('read')
+
+const schema = z.strictObject({ kind: z.literal('ngram'), slots: ngramSlots, learn: ngramLearn })
 
 export type NgramMemory = z.infer<typeof schema>
 
@@ -30,7 +33,7 @@ export const readNgramMemory = (parsed: unknown): NgramMemory => {
   const { path, message } = result.error.issues[0]!
   throw new ContinuoError(
     'INVALID',
-    `memory.json: ${path.length > 0 ? `${path.join('.')}: ` : ''}${message}. Expected { "kind": "ngram", "slots": N }.`,
+    `memory.json: ${path.length > 0 ? `${path.join('.')}: ` : ''}${message}. Expected { "kind": "ngram", "slots": N, "learn": "read" or "all" }.`,
   )
 }
 
@@ -64,7 +67,7 @@ const renamed = (nodes: readonly Node[], from: string, to: string): readonly Nod
  * The graph of a language model with the memory behind it: its step goes on to the logits and through the memory, and what it returns as the
  * hidden vector are the memory's logits. Throws INVALID for a model that cannot have one.
  */
-export const withNgramMemory = (graph: Graph, { slots }: NgramMemory, modelType: string, vocabSize: number): Graph => {
+export const withNgramMemory = (graph: Graph, { slots, learn }: NgramMemory, modelType: string, vocabSize: number): Graph => {
   const refuse = (why: string): never => {
     throw new ContinuoError(
       'INVALID',
@@ -109,6 +112,7 @@ export const withNgramMemory = (graph: Graph, { slots }: NgramMemory, modelType:
             in: [token, 'ngram.slots', 'ngram.text', logits],
             out: 'ngram.read',
             state: 'ngram.mixture',
+            learn,
           },
           { op: 'cache.shift', in: ['ngram.read'], out: 'ngram.previous', state: 'ngram.last' },
           { return: { hidden: 'ngram.read', previous: 'ngram.previous' } },

@@ -9,19 +9,20 @@ import { callNative } from '../engine/native.ts'
 import { NGRAM_TOKENS } from '../engine/ngram-ops.ts'
 import { readBySchema } from './config.ts'
 import { type Family, type FamilyModel, tensorSet } from './family.ts'
-import { ngramSlots } from './ngram-memory.ts'
+import { ngramLearn, ngramSlots } from './ngram-memory.ts'
 
 export const ngramConfig = z.looseObject({
   model_type: z.literal('ngram'),
   vocab_size: z.literal(NGRAM_TOKENS).default(NGRAM_TOKENS),
   slots: ngramSlots,
+  learn: ngramLearn,
 })
 
 /** The tensor of what was learned before. */
 export const LEARNED = 'learned'
 
 const build = (raw: unknown, tensors: readonly TensorEntry[]): FamilyModel => {
-  const { slots } = readBySchema(ngramConfig, raw)
+  const { slots, learn } = readBySchema(ngramConfig, raw)
   const sizes = callNative((addon) => addon.ngram(slots))
   const set = tensorSet(tensors)
   const g = buildGraph()
@@ -38,7 +39,7 @@ const build = (raw: unknown, tensors: readonly TensorEntry[]): FamilyModel => {
     return {}
   })
   g.block('step', [token], () => {
-    const hidden = g.cacheNgram('hidden', tables, token)
+    const hidden = g.cacheNgram('hidden', tables, token, learn)
     return { hidden, previous: g.cacheShift('hidden.previous', last(), hidden) }
   })
   const input = g.dynamic('predict.hidden', [NGRAM_TOKENS], 'f32')

@@ -72,7 +72,7 @@ describe('continuo demo', () => {
     expect(readFileSync(join(ROOT, 'README.md'), 'utf8')).toContain(`chain ${watched!.chain.slice(0, 12)}…`)
     expect(told).toMatchObject({ run: 1, pulse: 13_254 })
     const again = await continuo(['demo'], { cwd })
-    expect(again.out).toContain('harbour-system.log was read before: npm run continuo -- watch --log')
+    expect(again.out).toContain('harbour-day.txt was read before: npm run continuo -- watch --log')
     const shown = await continuo(
       ['watch', '--log', 'file:.continuo/watch.db', '--from-beginning', '--until-idle', '50'],
       { cwd },

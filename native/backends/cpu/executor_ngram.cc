@@ -26,7 +26,8 @@ void CpuExecutor::ngram(Space& space, const Instruction& instruction, std::span<
     if (!tables[i][0]) return;
     kernels_.ngram({reinterpret_cast<int32_t*>(tables[i][0]), reinterpret_cast<int32_t*>(tables[i][1]), tables[i][2],
                     token + run.row, base ? base + run.row * ngram::tokens : nullptr,
-                    floats(space, instruction.out) + run.row * ngram::tokens, slots, run.rows});
+                    floats(space, instruction.out) + run.row * ngram::tokens, slots, run.rows,
+                    !run.drawn || instruction.node->learns_drawn});
   });
 }
 

@@ -51,15 +51,32 @@ CONTINUO_INLINE void count_token(Slot& slot, uint8_t token) {
   slot.check = static_cast<uint16_t>((slot.check & ~3) | rank);
 }
 
+// The places where a context may be, and what its slot has as `check`.
+struct SlotPlace {
+  size_t first;
+  uint16_t check;
+
+  CONTINUO_INLINE SlotPlace(size_t count, uint64_t key)
+      : first(static_cast<size_t>((key >> 20 & 0xffffffff) * count >> 32) & ~size_t{1}),
+        check(static_cast<uint16_t>((key >> 50 | 4) & 0xfffc)) {}
+};
+
+// The slot of a context that is there; −1 where it is not. Changes nothing.
+CONTINUO_INLINE int32_t known_slot(const Slot* slots, size_t count, uint64_t key) {
+  const SlotPlace place(count, key);
+  for (size_t i = 0; i < 2; ++i) {
+    if (slots[place.first + i].is(place.check)) return static_cast<int32_t>(place.first + i);
+  }
+  return -1;
+}
+
 // The slot of a context, made anew where another one may go; −1 where a stronger one stays, which is weakened. Of two
 // places the context takes that in which it is, else that of the weaker one.
 CONTINUO_INLINE int32_t find_slot(Slot* slots, size_t count, uint64_t key) {
-  const size_t place = static_cast<size_t>((key >> 20 & 0xffffffff) * count >> 32) & ~size_t{1};
-  const auto check = static_cast<uint16_t>((key >> 50 | 4) & 0xfffc);
-  Slot* pair = slots + place;
-  for (size_t i = 0; i < 2; ++i) {
-    if (pair[i].is(check)) return static_cast<int32_t>(place + i);
-  }
+  const int32_t known = known_slot(slots, count, key);
+  if (known >= 0) return known;
+  const SlotPlace place(count, key);
+  Slot* pair = slots + place.first;
   const auto strength = [](const Slot& slot) { return slot.check == 0 ? -1 : static_cast<int32_t>(slot.count[0]); };
   const size_t weaker = strength(pair[0]) <= strength(pair[1]) ? 0 : 1;
   Slot& slot = pair[weaker];
@@ -68,8 +85,8 @@ CONTINUO_INLINE int32_t find_slot(Slot* slots, size_t count, uint64_t key) {
     return -1;
   }
   slot = {};
-  slot.check = check;
-  return static_cast<int32_t>(place + weaker);
+  slot.check = place.check;
+  return static_cast<int32_t>(place.first + weaker);
 }
 
 }  // namespace continuo::ngram

@@ -15,7 +15,7 @@ import { bitsPer, count, plural, print, printJson, say } from '../output.ts'
 import { createShower, type Found, foundIn } from '../standing-out.ts'
 import { headOf, work } from './working.ts'
 
-const LINES = inPackage('docs', 'demo', 'harbour-system.log')
+const LINES = inPackage('docs', 'demo', 'harbour-day.txt')
 const SESSION = 'harbour-system'
 const LOG = 'file:.continuo/watch.db'
 const PIECE = 4096

@@ -121,8 +121,8 @@ CONTINUO_INLINE uint32_t ngram_count_class(uint32_t count) {
   return count < 4 ? count : count < 5 ? 3 : count < 8 ? 4 : count < 20 ? 5 : count < 80 ? 6 : 7;
 }
 
-// Which weights, scales and logits the next prediction is made of.
-CONTINUO_INLINE void ngram_ask(NgramState& state, uint32_t c) {
+// Which weights, scales and logits the next prediction is made of. `learns`: a context that is new gets a slot.
+CONTINUO_INLINE void ngram_ask(NgramState& state, uint32_t c, bool learns) {
   auto& reader = state.reader;
   auto& text = reader.text;
   uint64_t keys[ngram::contexts];
@@ -132,7 +132,9 @@ CONTINUO_INLINE void ngram_ask(NgramState& state, uint32_t c) {
   uint32_t votes = 0;
   uint32_t sure[ngram::contexts];
   for (size_t i = 0; i < ngram::contexts; ++i) {
-    text.slot[i] = keys[i] == 0 ? -1 : find_slot(state.slots, state.count, keys[i]);
+    text.slot[i] = keys[i] == 0 ? -1
+                   : learns     ? find_slot(state.slots, state.count, keys[i])
+                                : known_slot(state.slots, state.count, keys[i]);
     sure[i] = 0;
     if (text.slot[i] < 0) continue;
     const auto& slot = state.slots[text.slot[i]];
@@ -245,9 +247,9 @@ inline void ngram_read(const NgramRun& run) {
                    run.mixture};
   for (size_t row = 0; row < run.rows; ++row) {
     const auto token = static_cast<uint32_t>(run.tokens[row]) & 0xff;
-    if (state.reader.text.position > 0) ngram_learn(state, token, run.base != nullptr);
+    if (run.learns && state.reader.text.position > 0) ngram_learn(state, token, run.base != nullptr);
     state.reader.read(token);
-    ngram_ask(state, token);
+    ngram_ask(state, token, run.learns);
     ngram_predict(state, token, run.base ? run.base + row * ngram::tokens : nullptr, run.y + row * ngram::tokens);
   }
 }

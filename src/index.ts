@@ -6,6 +6,7 @@ export type { TopicContract } from '../topics/common.ts'
 export { DEAD_LETTER_HEADERS } from '../topics/deadletters.ts'
 export { jsonSchema, TOPICS, type TopicNames, topicNames } from '../topics/index.ts'
 export { type InputRules, inputRules, type Partitioner } from '../topics/input.ts'
+export type { LineNovelty } from '../topics/novelty.ts'
 export { type Observation, type Observed, observation } from '../topics/observations.ts'
 export {
   type Cancelled,

@@ -148,7 +148,9 @@ void Executor::row_by_row(Space& space, const Stage& stage, size_t rows, std::sp
   }
   for (const auto& run : runs) {
     for (size_t i = 0; i < run.rows; ++i) {
-      row_through(space, code, {run.context, run.row + i, 1, run.number + i, run.tentative, run.noted});
+      Run row = run;
+      row.row += i, row.rows = 1, row.number += i;
+      row_through(space, code, row);
       end_row();
     }
   }

@@ -276,7 +276,9 @@ void Executor::walk_again(std::span<const Tentative> own) {
           std::memcpy(value(space, id) + run.row * bytes, from, rows * bytes);
           from += run.rows * bytes;
         });
-        if (rows > 0) again.push_back({run.context, run.row, rows, run.number});
+        if (rows > 0)
+          again.push_back(
+              {.context = run.context, .row = run.row, .rows = rows, .number = run.number, .drawn = run.drawn});
       }
       if (!again.empty()) dispatch(space, *instruction, again.front().row, again.back().row + again.back().rows, again);
     }

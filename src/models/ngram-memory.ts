@@ -67,7 +67,12 @@ const renamed = (nodes: readonly Node[], from: string, to: string): readonly Nod
  * The graph of a language model with the memory behind it: its step goes on to the logits and through the memory, and what it returns as the
  * hidden vector are the memory's logits. Throws INVALID for a model that cannot have one.
  */
-export const withNgramMemory = (graph: Graph, { slots, learn }: NgramMemory, modelType: string, vocabSize: number): Graph => {
+export const withNgramMemory = (
+  graph: Graph,
+  { slots, learn }: NgramMemory,
+  modelType: string,
+  vocabSize: number,
+): Graph => {
   const refuse = (why: string): never => {
     throw new ContinuoError(
       'INVALID',

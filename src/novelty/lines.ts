@@ -22,11 +22,13 @@ const VERSION = 1
 const CONTROLS = /[\u0000-\u001f\u007f]/g
 const LONE_HALF = /[\ud800-\udbff]$/
 
+/** Judges the lines of one session. */
 export interface LineJudge {
   /** Reads a token of these bytes, fed at this pulse; `nats`: NaN where nothing predicted it. Returns the lines that it ends. */
   token(bytes: Uint8Array, nats: number, pulse: number): readonly LineNovelty[]
   /** Judges what was read of a line as a whole one, at the end of a text; `pulse`: of the next token. */
   end(pulse: number): readonly LineNovelty[]
+  /** One that goes on by itself. */
   copy(): LineJudge
   /** All of it, for `createLineJudge`; the same bytes wherever the same was read. */
   state(): Uint8Array

@@ -60,13 +60,15 @@ test('a model that reads other tokens than bytes, or has a memory of its own, is
     'a "ngram" model has a memory of its own',
   )
   await expect(ask(folder, { kind: 'ngram', slots: 3 })).rejects.toThrow('memory.json: slots: ')
-  await expect(ask(folder, { kind: 'ngram', order: 3 })).rejects.toThrow('Expected { "kind": "ngram", "slots": N }.')
+  await expect(ask(folder, { kind: 'ngram', order: 3 })).rejects.toThrow(
+    'Expected { "kind": "ngram", "slots": N, "learn": "read" or "all" }.',
+  )
 })
 
 test('memory init --ngram writes memory.json, and does not write another one', async () => {
   const plain = await familyOf('qwen3').write(join(temporaryFolder(), 'qwen3'))
   const [made] = await json<{ path: string; memory: unknown }>('memory', 'init', plain, '--ngram', '--slots', '4096')
-  expect(made).toEqual({ path: join(plain, 'memory.json'), memory: { kind: 'ngram', slots: 4096 } })
+  expect(made).toEqual({ path: join(plain, 'memory.json'), memory: { kind: 'ngram', slots: 4096, learn: 'read' } })
   const { model } = await openPackage(plain)
   model.close()
   expect(await continuo(['memory', 'init', plain, '--ngram'])).toMatchObject({

@@ -6,7 +6,7 @@ import { ref } from '../../src/engine/builder-types.ts'
 import { openGraph } from '../../src/engine/engine.ts'
 import { callNative } from '../../src/engine/native.ts'
 import type { Model } from '../../src/engine/types.ts'
-import { feed, open, sameBytes } from '../engine/helpers.ts'
+import { feed, generate, greedy, open, sameBytes } from '../engine/helpers.ts'
 import { surprisalOf } from '../engine/oracle.ts'
 import { random, safetensors, writePackage } from '../engine/packages.ts'
 import { DRAWN, type NgramReference, ngramReference } from './ngram/reference.ts'
@@ -108,6 +108,25 @@ describe('an ngram memory against an independent implementation in double precis
     sameTables(model, context.serialize(), reference)
   })
 
+  it.each(['read', 'all'] as const)('of what it draws where it learns from %s', async (learn) => {
+    const model = await open(writeNgram(2048, null, { learn }))
+    const context = model.createContext()
+    const reference = ngramReference(2048)
+    const text = logLines(6, 1200)
+    let logits: Float64Array = new Float64Array(256)
+    for (const [from, to] of [
+      [0, 800],
+      [800, 1200],
+    ] as const) {
+      await feed(model, context, text.subarray(from, to))
+      for (const byte of text.subarray(from, to)) logits = reference.step(byte)
+      const { generated } = await generate(model, context, 150, { ...greedy, temperature: 1, seed: 3n })
+      for (const byte of generated) logits = reference.step(byte, undefined, learn === 'all')
+      expect(worst(await model.logits(context), logits)).toBeLessThan(BYTE)
+      sameTables(model, context.serialize(), reference)
+    }
+  })
+
   it('on top of a network’s logits', async () => {
     const sizes = callNative((addon) => addon.ngram(2048))
     const g = buildGraph()
@@ -124,7 +143,7 @@ describe('an ngram memory against an independent implementation in double precis
       return {}
     })
     g.block('step', [token], () => {
-      const hidden = g.cacheNgram('hidden', tables, token, g.embed('base', token, rows))
+      const hidden = g.cacheNgram('hidden', tables, token, 'read', g.embed('base', token, rows))
       return { hidden, previous: g.cacheShift('previous', last(), hidden) }
     })
     const hidden = g.dynamic('of', [256], 'f32')

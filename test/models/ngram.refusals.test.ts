@@ -55,7 +55,7 @@ const graphOf = (change: Partial<Shapes>): Graph => {
     return {}
   })
   g.block('step', [token, base], () => ({
-    y: g.cacheNgram('y', tables, token as never, ...(its.base === null ? [] : [base])),
+    y: g.cacheNgram('y', tables, token as never, 'read', ...(its.base === null ? [] : [base])),
   }))
   return g.finish()
 }
@@ -154,7 +154,7 @@ describe('an ngram memory in a graph', () => {
     }
     g.block('step', [token], () => {
       g.cacheIncrement(count)
-      return { y: g.cacheNgram('y', tables, token) }
+      return { y: g.cacheNgram('y', tables, token, 'read') }
     })
     expect(await invalid(g.finish())).toMatchObject({
       code: 'INVALID',

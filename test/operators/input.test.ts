@@ -64,7 +64,14 @@ describe('fields that nobody knows', () => {
     expect(outcome(record(extra), json)).toMatch(/Unrecognized key/)
     expect(outcome(record(extra), tolerant)).toEqual({
       session: 's',
-      event: { type: 'open', surprisal: true, memory: false, perspectives: false, from: { session: 'p' } },
+      event: {
+        type: 'open',
+        surprisal: true,
+        novelty: false,
+        memory: false,
+        perspectives: false,
+        from: { session: 'p' },
+      },
     })
   })
 

@@ -118,7 +118,7 @@ describe('a stream', () => {
     await use(async (bench) => {
       await bench.feed(
         event('s', { type: 'text', text: document }),
-        event('s', { type: 'generate', requestId: 'r', maxTokens: 200 }),
+        event('s', { type: 'generate', requestId: 'r', maxTokens: 3200, ignoreEnd: true }),
       )
       const { commits } = await bench.settle({ commitInterval: 1 })
       const heads = commits.flatMap(({ offset, steps }) =>
@@ -131,7 +131,7 @@ describe('a stream', () => {
       expect(inGeneration.length).toBeGreaterThan(3)
       expect(inGeneration.every(({ token }) => token % MAX_RUN === 0)).toBe(true)
       const generated = await bench.generated()
-      expect(generated.flatMap(({ ids }) => ids)).toHaveLength(200)
+      expect(generated.flatMap(({ ids }) => ids)).toHaveLength(3200)
       expect(generated.map(({ index }) => index)).toEqual(generated.map((_, n) => n * MAX_RUN))
       expect(generated.map(({ finish }) => finish)).toEqual([...generated.slice(1).map(() => null), 'length'])
     })

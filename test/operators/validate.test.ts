@@ -78,7 +78,13 @@ describe('validate', () => {
     expect(eventOf({ type: 'adapt', evaluations: MAX_EVALUATIONS })).toEqual({
       ...{ type: 'adapt', evaluations: MAX_EVALUATIONS, seed: 0 },
     })
-    expect(eventOf({ type: 'open' })).toEqual({ type: 'open', surprisal: false, memory: false, perspectives: false })
+    expect(eventOf({ type: 'open' })).toEqual({
+      type: 'open',
+      surprisal: false,
+      novelty: false,
+      memory: false,
+      perspectives: false,
+    })
   })
 
   test('refuses token ids outside the vocabulary by position, and negative ones by the schema', () => {

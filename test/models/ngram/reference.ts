@@ -5,8 +5,11 @@
 
 /** What an engine's tables must hold after the same bytes. */
 export interface NgramReference {
-  /** Reads a byte; the logits [256] of the byte after it. `base` [256] is added to them, by a weight that is learned. */
-  readonly step: (byte: number, base?: ArrayLike<number>) => Float64Array
+  /**
+   * Reads a byte; the logits [256] of the byte after it. `base` [256] is added to them, by a weight that is learned. `learns`, by default true: the byte
+   * teaches it.
+   */
+  readonly step: (byte: number, base?: ArrayLike<number>, learns?: boolean) => Float64Array
   /** The table `slots`, as bytes. */
   readonly slots: () => Uint8Array
   /** The table `text`, as bytes. `DRAWN` of it follow from numbers of the mixture. */
@@ -440,12 +443,12 @@ export const ngramReference = (slots: number, learned: ArrayLike<number> | null 
     for (const slot of asked.slots) if (slot >= 0) count(table[slot]!, y)
   }
 
-  const find = (key: bigint): number => {
+  const find = (key: bigint, isNewWanted: boolean): number => {
     const place = Number((((key >> 20n) & 0xffffffffn) * big(slots)) >> 32n) & ~1
     const check = Number(((key >> 50n) | 4n) & 0xfffcn)
     const pair = [table[place]!, table[place + 1]!] as const
     const own = pair.findIndex((slot) => slot.check === check)
-    if (own >= 0) return place + own
+    if (own >= 0 || !isNewWanted) return own >= 0 ? place + own : -1
     const [a, b] = pair.map((slot) => (slot.check === 0 ? -1 : slot.kept[0]!.count)) as [number, number]
     const weaker = a <= b ? 0 : 1
     const best = pair[weaker]!.kept[0]!
@@ -457,10 +460,10 @@ export const ngramReference = (slots: number, learned: ArrayLike<number> | null 
     return place + weaker
   }
 
-  const ask = (c: number): void => {
+  const ask = (c: number, learns: boolean): void => {
     asked.votes = []
     const sure = text.keys().map((key, context) => {
-      const at = key === null ? -1 : find(key)
+      const at = key === null ? -1 : find(key, learns)
       asked.slots[context] = at
       if (at < 0) return 0
       const { kept, last } = table[at]!
@@ -538,10 +541,10 @@ export const ngramReference = (slots: number, learned: ArrayLike<number> | null 
     return y
   }
 
-  const step = (c: number, base?: ArrayLike<number>): Float64Array => {
-    if (t.position > 0) learn(c)
+  const step = (c: number, base?: ArrayLike<number>, learns = true): Float64Array => {
+    if (learns && t.position > 0) learn(c)
     text.read(c)
-    ask(c)
+    ask(c, learns)
     return predict(c, base)
   }
 

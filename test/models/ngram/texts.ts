@@ -52,10 +52,10 @@ export const randomLearned = (seed: number): Float32Array => {
   return Float32Array.from({ length: learned }, () => (next() - 0.4) / 3)
 }
 
-export const writeNgram = (slots: number, learned: Float32Array | null = null): string => {
+export const writeNgram = (slots: number, learned: Float32Array | null = null, more: object = {}): string => {
   const tensors = new Map<string, Tensor>()
   if (learned !== null) tensors.set('learned', { shape: [learned.length], data: learned })
-  return writePackage({ model_type: 'ngram', vocab_size: 256, slots }, safetensors(tensors))
+  return writePackage({ model_type: 'ngram', vocab_size: 256, slots, ...more }, safetensors(tensors))
 }
 
 /** The BF16 numbers of a package's only tensor. */

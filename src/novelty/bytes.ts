@@ -44,6 +44,9 @@ export const createWriter = (): ByteWriter => {
   }
 }
 
+/** Whether a number can count tokens or lines. */
+export const isCount = (number: number): boolean => Number.isSafeInteger(number) && number >= 0
+
 /** What bytes hold that are no such state. */
 export class Unreadable extends Error {}
 

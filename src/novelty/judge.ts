@@ -9,7 +9,7 @@
  * Each is ranked among the last thousand lines. What is kept is bounded: of patterns, places and pairs those that were seen last. It is a part of a
  * session's state: it follows from the lines and their bits alone, on any machine, and goes on where it was written down.
  */
-import { type ByteReader, type ByteWriter, Unreadable } from './bytes.ts'
+import { type ByteReader, type ByteWriter, isCount, Unreadable } from './bytes.ts'
 import { hashOf, joined, SEEDS } from './hash.ts'
 import { log2 } from './log2.ts'
 import { createRanks } from './ranks.ts'
@@ -78,6 +78,8 @@ const FORGETTING = 0.002
 /** Words that are told, with so many bits at least. */
 const TOLD = 3
 const TOLD_BITS = 4
+/** Numbers of 32 bits end at 3.4e38. */
+const MOST_SCORE = 3e38
 const LOG10_2 = 0.3010299956639812
 const MOST_COUNT = 0xffffffff
 
@@ -130,7 +132,7 @@ export const createJudge = (from?: ByteReader): NoveltyJudge => {
   const values = createRanks(WINDOW, LEARNING, from)
   for (const at of patterns.entries())
     for (const field of [FIRST, LAST])
-      if (!Number.isSafeInteger(patterns.f64[at / 2 + field])) throw new Unreadable('has a pattern without its place')
+      if (!isCount(patterns.f64[at / 2 + field]!)) throw new Unreadable('has a pattern without its place')
   for (const at of places.entries())
     for (const field of [MEAN, VARIANCE, LOW, HIGH])
       if (!(Math.abs(places.f32[at + field]!) <= 1000))
@@ -177,7 +179,7 @@ export const createJudge = (from?: ByteReader): NoveltyJudge => {
       const outside = bits.slice()
       for (const { from, to, isValue } of words) if (isValue) outside.fill(0, from, to)
       const dearest = sum(outside.toSorted().subarray(-DEAREST))
-      const structure = Math.fround(dearest * (KNOWN_SHARE + freshness(masked)))
+      const structure = Math.fround(Math.min(dearest * (KNOWN_SHARE + freshness(masked)), MOST_SCORE))
 
       const low = masked.reduce(joined, SEEDS[0])
       const high = masked.reduce(joined, SEEDS[1])

@@ -4,7 +4,7 @@
  */
 import { LINES_OF_TOKEN, type LineNovelty } from '../../topics/novelty.ts'
 import { textOf } from '../text.ts'
-import { type ByteReader, createReader, createWriter, Unreadable } from './bytes.ts'
+import { type ByteReader, createReader, createWriter, isCount, Unreadable } from './bytes.ts'
 import { createJudge, type Novelty, type Standing } from './judge.ts'
 
 const LINE_END = 0x0a
@@ -34,6 +34,8 @@ export interface LineJudge {
   state(): Uint8Array
 }
 
+/** So that sums of them stay numbers. The largest surprisal of a token is some 1e39 bits. */
+const isCost = (bits: number): boolean => Math.abs(bits) <= 1e50
 /** Never −0, which JSON would change. */
 const rounded = (number: number): number => Math.round(number * 1000) / 1000 + 0
 const standing = ({ score, rank }: Standing): Standing => ({ score: Math.max(0, rounded(score)), rank })
@@ -77,11 +79,12 @@ export const createLineJudge = (from?: Uint8Array): LineJudge => {
     cost = reader.f64()
     carried = reader.f64()
     count = reader.f64()
-    if (![size, began, count].every((number) => Number.isSafeInteger(number) && number >= 0))
-      throw new Unreadable('has a line of no length')
+    if (![size, began, count].every(isCount)) throw new Unreadable('has a line of no length')
+    if (!isCost(cost) || !isCost(carried)) throw new Unreadable('has a line that nothing can cost')
     const length = Math.min(size, MOST_LINE)
     held.set(reader.bytes(length))
     for (let at = 0; at < length; at += 1) bits[at] = reader.f64()
+    if (!bits.every(isCost)) throw new Unreadable('has a byte that nothing can cost')
   }
   const judge = createJudge(reader)
   reader?.end()

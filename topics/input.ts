@@ -48,6 +48,8 @@ export const inputRules = z.strictObject({
   /** Records may be CloudEvents, and outputs are. */
   cloudEvents: z.literal(true).optional(),
   generate: generateRule.optional(),
+  /** Of plain text: sessions tell of their lines what is new about them, and the end of a record ends a line. */
+  novelty: z.literal(true).optional(),
 })
 /** What a worker is told of its input beside the format. */
 export type InputRules = z.infer<typeof inputRules>

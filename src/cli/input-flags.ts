@@ -30,6 +30,7 @@ export const inputFlags = {
   'session-from': sessionFlag,
   'unknown-fields': choice(['refuse', 'ignore'], 'of events: fields that this version does not know', 'refuse'),
   cloudevents: on('read records that are CloudEvents as such, and write outputs as CloudEvents (binary mode)'),
+  novelty: on('of plain text: tell of each line how new it is; the end of a record ends a line'),
   'generate-every': optionalWhole('N', 'of plain text: continue after every N records of a session', { min: 1 }),
   'generate-after': optional('TEXT', 'of plain text: continue after a record that ends with TEXT'),
   'generate-header': optional(
@@ -40,7 +41,7 @@ export const inputFlags = {
 }
 
 const BY_RULE = ['generate-every', 'generate-after']
-const OF_TEXT = [...BY_RULE, 'generate-header', 'generate-request']
+const OF_TEXT = ['novelty', ...BY_RULE, 'generate-header', 'generate-request']
 
 const jsonOf = (text: string): unknown => {
   try {
@@ -95,5 +96,6 @@ export const rulesOf = (
     ...(flags['unknown-fields'] === 'ignore' && { unknownFields: 'ignore' }),
     ...(flags.cloudevents && { cloudEvents: true }),
     ...(Object.keys(rule).length > 0 && { generate: parsed.data }),
+    ...(flags.novelty && { novelty: true }),
   })
 }

@@ -394,6 +394,7 @@ export async function* advance(
       ...before,
       ...(archived !== undefined && !reopened && { archived }),
       ...(novelty !== undefined && !reopened && { novelty }),
+      settings: work.novelty ? { ...before.settings, novelty: true } : before.settings,
       status: 'open',
       // No replay leads through the past of a session that was set aside: an `open` after this `close` must find that in the head.
       ...(event.type === 'close' && stopped && { stopped }),
@@ -446,6 +447,7 @@ export async function* advance(
     let head = surprised(moved(session.head, result, slice.length), slice, result.nats, engine.tokenizer)
     head = judged(head, linesIn(head, session.history, slice, result.nats, engine.tokenizer))
     const read = head.cursor.token === ids.length
+    if (read && work.novelty && readsText) head = judged(head, session.history.lines().end(head.conductor.globalStep))
     if (!read && isLong(head)) {
       const observed = observe(head, work, false, readsText)
       outputs.push(observed.output)

@@ -110,7 +110,14 @@ export const faultOfRules = ({ session }: InputRules, partitions: number): strin
     : null
 
 /** Rules as the flags that say them. */
-const shown = ({ partitioner = 'murmur2', session, unknownFields, cloudEvents, generate }: InputRules): string => {
+const shown = ({
+  partitioner = 'murmur2',
+  session,
+  unknownFields,
+  cloudEvents,
+  generate,
+  novelty,
+}: InputRules): string => {
   const from = session === undefined ? 'key' : session.is === 'partition' ? session.is : `${session.is}:${session.name}`
   const { every, after, header, request } = generate ?? {}
   return [
@@ -118,6 +125,7 @@ const shown = ({ partitioner = 'murmur2', session, unknownFields, cloudEvents, g
     `--session-from ${from}`,
     `--unknown-fields ${unknownFields ?? 'refuse'}`,
     ...(cloudEvents ? ['--cloudevents'] : []),
+    ...(novelty ? ['--novelty'] : []),
     ...(every === undefined ? [] : [`--generate-every ${every}`]),
     ...(after === undefined ? [] : [`--generate-after ${JSON.stringify(after)}`]),
     ...(header === undefined ? [] : [`--generate-header ${header}`]),

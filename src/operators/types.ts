@@ -33,6 +33,8 @@ export interface Valid {
   readonly session: string
   readonly event: InputEvent
   readonly rule?: Rule
+  /** Plain text of an input whose sessions all tell of their lines; its end ends a line. */
+  readonly novelty?: true
   /** sha256 of the record's value. */
   readonly hash: string
 }

@@ -148,6 +148,7 @@ export const validateRecord = (record: StoredRecord, options: ValidateOptions): 
     options.format === 'text' && options.input?.generate?.request !== undefined && 'bytes' in event
       ? ruleOf(record, Buffer.from(event.bytes, 'base64'), options.input?.generate)
       : undefined
+  const tells = options.format === 'text' && options.input?.novelty && { novelty: true as const }
   const request = event.type === 'generate' ? event : rule?.request
   if (request !== undefined) {
     const [biased, stops] = [Object.keys(request.logitBias).map(Number), request.stopTokens]
@@ -160,5 +161,5 @@ export const validateRecord = (record: StoredRecord, options: ValidateOptions): 
       )
     }
   }
-  return { kind: 'valid', record, session, event, hash: sha256(record.value ?? EMPTY), ...(rule && { rule }) }
+  return { kind: 'valid', record, session, event, hash: sha256(record.value ?? EMPTY), ...(rule && { rule }), ...tells }
 }

@@ -1,6 +1,7 @@
 /** What was new about each line, on a stream: the same lines whatever pieces the text came in, from worker to worker, in forks. */
 import { describe, expect, test } from 'vitest'
 import { createLineJudge } from '../../src/novelty/lines.ts'
+import { verifyLog } from '../../src/operators/verify.ts'
 import { watchModel } from '../../src/places.ts'
 import type { ChunkInput } from '../../topics/chunks.ts'
 import { type LineNovelty, NOVELTY_SPAN } from '../../topics/novelty.ts'
@@ -99,6 +100,25 @@ describe('a session that is to tell what is new', () => {
       expect(day.slice(200).map(({ seen }) => seen)).toEqual([200, 0, 0])
       expect((await bench.heads()).get('day')!.novelty).toMatchObject({ lines: 1 })
       await verified(bench)
+    }))
+
+  test('of plain text is every one where the worker is told so: a record is a line, with or without its end', () =>
+    use(async (bench) => {
+      const told = { format: 'text', input: { novelty: true } } as const
+      const lines = Array.from({ length: 260 }, (_, i) => line(i))
+      await bench.feed(...lines.slice(0, 130).map((each, i) => event('host', i % 2 === 0 ? each : each.trimEnd())))
+      await bench.settle({ ...told, snapshotEvery: 2000 })
+      await bench.feed(
+        ...lines.slice(130).map((each) => event('host', each.trimEnd())),
+        event('host', `${ODD}${line(1)}cut`),
+      )
+      await bench.settle(told)
+      const said = await linesOf(bench, 'host')
+      expect(said.slice(0, 260).map(({ bytes }) => bytes)).toEqual(lines.map(({ length }) => length - 1))
+      expect(said.slice(260).map(({ bytes }) => bytes)).toEqual([ODD.length - 1, line(1).length - 1, 3])
+      expect(said[260]!.structure.rank).toBe(1)
+      const { log, names, model, tokenizer } = bench
+      expect((await verifyLog({ log, names, model, tokenizer, format: 'text', blobs: true })).findings).toEqual([])
     }))
 
   test('says nothing where nobody asked', () =>

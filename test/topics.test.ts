@@ -49,7 +49,9 @@ describe('the AsyncAPI document', () => {
     const document = asyncApi('shop', 'orders')
     expect(Object.values(document.channels).map(({ address }) => address)).toEqual([
       'orders',
-      ...['tokens', 'observations', 'state', 'snapshots', 'blobs', 'deadletters'].map((name) => `shop.${name}`),
+      ...['tokens', 'observations', 'state', 'snapshots', 'blobs', 'deadletters', 'alerts'].map(
+        (name) => `shop.${name}`,
+      ),
     ])
     const payloads = Object.values(plain(document).components.messages).flatMap(({ payload }) => payload ?? [])
     expect(payloads.map(({ schema }) => schema.$id)).toEqual(withSchema.map(({ name }) => schemaId(name)))
@@ -64,6 +66,7 @@ describe('the AsyncAPI document', () => {
       'send-tokens',
       'send-observations',
       'send-deadletters',
+      'send-alerts',
     ])
   })
 })

@@ -11,6 +11,7 @@ const OPERATIONS: Partial<Record<TopicContract['name'], 'receive' | 'send'>> = {
   tokens: 'send',
   observations: 'send',
   deadletters: 'send',
+  alerts: 'send',
 }
 
 const ref = (path: string) => ({ $ref: `#/${path}` })

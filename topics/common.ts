@@ -24,7 +24,7 @@ export type Cause = z.infer<typeof cause>
 /** The content of a topic file: the contract between writers and readers of the topic. */
 export interface TopicContract {
   /** Name without prefix. */
-  readonly name: 'chunks' | 'tokens' | 'observations' | 'state' | 'snapshots' | 'blobs' | 'deadletters'
+  readonly name: 'chunks' | 'tokens' | 'observations' | 'state' | 'snapshots' | 'blobs' | 'deadletters' | 'alerts'
   /** What is in it, for people. */
   readonly purpose: string
   /** What the key of a record is, for people. */
@@ -33,6 +33,8 @@ export interface TopicContract {
   readonly value: z.ZodType | null
   /** Topic settings in Kafka's names. */
   readonly settings: Readonly<Record<string, string>>
+  /** Made where a worker is asked for what is in it; a log may be without it. */
+  readonly isOptional?: true
   /** Values that the schema takes. */
   readonly examples: readonly unknown[]
 }

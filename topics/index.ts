@@ -1,5 +1,6 @@
 /** The contract with other programs: one file for each topic. */
 import { z } from 'zod'
+import { alerts } from './alerts.ts'
 import { blobs } from './blobs.ts'
 import { chunks } from './chunks.ts'
 import type { TopicContract } from './common.ts'
@@ -10,7 +11,16 @@ import { state } from './state.ts'
 import { tokens } from './tokens.ts'
 
 /** Every topic of a log, with schema, key, settings and examples. */
-export const TOPICS: readonly TopicContract[] = [chunks, tokens, observations, state, snapshots, blobs, deadletters]
+export const TOPICS: readonly TopicContract[] = [
+  chunks,
+  tokens,
+  observations,
+  state,
+  snapshots,
+  blobs,
+  deadletters,
+  alerts,
+]
 
 /** Full names of the topics, by their name in the contract. */
 export type TopicNames = Readonly<Record<TopicContract['name'], string>>
@@ -24,6 +34,7 @@ export const topicNames = (prefix: string, input?: string): TopicNames => ({
   snapshots: `${prefix}.snapshots`,
   blobs: `${prefix}.blobs`,
   deadletters: `${prefix}.deadletters`,
+  alerts: `${prefix}.alerts`,
 })
 
 /** The name of the schema of a topic's values: it changes with the `version` in them, and with nothing else. */

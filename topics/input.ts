@@ -50,6 +50,8 @@ export const inputRules = z.strictObject({
   generate: generateRule.optional(),
   /** Of plain text: sessions tell of their lines what is new about them, and the end of a record ends a line. */
   novelty: z.literal(true).optional(),
+  /** A line that is among this share of the last thousand of its session is an alert. */
+  alerts: z.number().gt(0).max(0.5).optional(),
 })
 /** What a worker is told of its input beside the format. */
 export type InputRules = z.infer<typeof inputRules>

@@ -141,6 +141,13 @@ export const optionalWhole = (hint: string, help: string, range: Range = {}): Fl
   read: (given, name) => (given.length === 0 ? undefined : numberOf(given.at(-1)!, name, true, range)),
 })
 
+export const optionalReal = (hint: string, help: string, range: Range = {}): Flag<number | undefined> => ({
+  kind: 'value',
+  hint,
+  help,
+  read: (given, name) => (given.length === 0 ? undefined : numberOf(given.at(-1)!, name, false, range)),
+})
+
 /** The flag under a new name; the former one goes on to work. */
 export const formerly = <T>(name: string, flag: Flag<T>): Flag<T> => ({ ...flag, formerly: name })
 

@@ -1,7 +1,17 @@
 /** The flags that say how the records of an input become events, beside its format, and the rules that they are. */
 import { generateRule, type InputRules, inputRules, PARTITIONERS, type SessionFrom } from '../../topics/input.ts'
 import { faultOfRules } from '../operators/input.ts'
-import { choice, type Flag, on, optional, optionalWhole, refuseIdle, usage, type Values } from './flags.ts'
+import {
+  choice,
+  type Flag,
+  on,
+  optional,
+  optionalReal,
+  optionalWhole,
+  refuseIdle,
+  usage,
+  type Values,
+} from './flags.ts'
 
 const FROM = 'key|partition|header:NAME|constant:NAME'
 
@@ -30,6 +40,11 @@ export const inputFlags = {
   'session-from': sessionFlag,
   'unknown-fields': choice(['refuse', 'ignore'], 'of events: fields that this version does not know', 'refuse'),
   cloudevents: on('read records that are CloudEvents as such, and write outputs as CloudEvents (binary mode)'),
+  alerts: optionalReal(
+    'SHARE',
+    'of sessions that tell of their lines: write an alert, to PREFIX.alerts, for each line that is among this share of the last thousand',
+    { min: 0.0001, max: 0.5 },
+  ),
   novelty: on('of plain text: tell of each line how new it is; the end of a record ends a line'),
   'generate-every': optionalWhole('N', 'of plain text: continue after every N records of a session', { min: 1 }),
   'generate-after': optional('TEXT', 'of plain text: continue after a record that ends with TEXT'),
@@ -97,5 +112,6 @@ export const rulesOf = (
     ...(flags.cloudevents && { cloudEvents: true }),
     ...(Object.keys(rule).length > 0 && { generate: parsed.data }),
     ...(flags.novelty && { novelty: true }),
+    ...(flags.alerts !== undefined && { alerts: flags.alerts }),
   })
 }

@@ -2,25 +2,14 @@
 import { styleText } from 'node:util'
 import type { LineNovelty } from '../../topics/novelty.ts'
 import type { Standing, Word } from '../novelty/judge.ts'
+import { type Part, standsOut } from '../novelty/stands-out.ts'
 import { bounded } from '../watch/bounded.ts'
 import { count, print, printable, printJson } from './output.ts'
 
-/** Below these a line is nothing to look at, however it stands among quieter ones. */
-const LEAST = { structure: 2, values: 3 } as const
 /** A line like one that was shown is counted; of more patterns than these the oldest are shown again. */
 const MOST_PATTERNS = 4096
 /** Characters of a line that are shown. */
 const SHOWN = 400
-
-export type Part = keyof typeof LEAST
-const PARTS = Object.keys(LEAST) as Part[]
-
-/** In which parts a line stands out that is among the share `top` of the last thousand. */
-export const standsOut = (line: Readonly<Record<Part, Standing>>, top: number): readonly Part[] =>
-  PARTS.filter((part) => {
-    const { score, rank } = line[part]
-    return rank !== null && rank >= 1 - top && score >= LEAST[part]
-  })
 
 /** A line that stands out. */
 export interface Found extends Readonly<Record<Part, Standing>> {

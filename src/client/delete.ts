@@ -119,7 +119,8 @@ export const eraseRecords = async (
   const isLetter = (record: StoredRecord): boolean =>
     isOwn(record) || offsets.has(headersOf(record)[DEAD_LETTER_HEADERS.offset] ?? '')
   let erased = await eraser.erase(names.deadletters, partition, isLetter)
-  for (const topic of ['tokens', 'observations', 'chunks'] as const)
+  const hasAlerts = (await log.topics([names.alerts])).some(({ name }) => name === names.alerts)
+  for (const topic of ['tokens', 'observations', ...(hasAlerts ? (['alerts'] as const) : []), 'chunks'] as const)
     erased += await eraser.erase(names[topic], partition, isOwn)
   return erased
 }

@@ -38,23 +38,30 @@ export const partitionsIn = async (
   )
 }
 
-const specOf = (names: TopicNames, partitions: number): TopicSpec[] =>
-  TOPICS.map(({ name, settings }) => ({ name: names[name], partitions, config: settings }))
+/** `alerts`: the topic of alerts, too. */
+const specOf = (names: TopicNames, partitions: number, alerts: boolean): TopicSpec[] =>
+  TOPICS.filter(({ isOptional }) => alerts || !isOptional).map(({ name, settings }) => ({
+    name: names[name],
+    partitions,
+    config: settings,
+  }))
 
 /**
  * Creates the topics that are missing, all with the input topic's partition count. `partitions` is what the user asked for;
- * another number than an existing topic has is INVALID. Returns the names it created.
+ * another number than an existing topic has is INVALID. `alerts`: the topic of alerts is one of
+ * them. Returns the names it created.
  */
 export const ensureTopics = async (
   log: EventLog,
   names: TopicNames,
   partitions?: number,
+  { alerts = false }: { readonly alerts?: boolean } = {},
 ): Promise<{ readonly partitions: number; readonly created: readonly string[] }> => {
   const existing = await log.topics([names.chunks])
   const changed = changedCount(existing, names)
   if (changed !== null) throw countChanged(changed)
   const input = existing.find(({ name }) => name === names.chunks)
-  const wanted = specOf(names, partitions ?? input?.partitions ?? 1)
+  const wanted = specOf(names, partitions ?? input?.partitions ?? 1, alerts)
   for (const { name, partitions: asked } of wanted) {
     const found = existing.find((topic) => topic.name === name)
     if (found === undefined || found.partitions === asked) continue

@@ -17,6 +17,7 @@ import { failpoint } from '../failpoint.ts'
 import type { Matcher } from '../grammar/index.ts'
 import { sha256 } from '../hash.ts'
 import type { Tokenizer } from '../models/tokenizer/types.ts'
+import { standsOut } from '../novelty/stands-out.ts'
 import * as conductor from '../state/conductor.ts'
 import { type Fingerprints, type Head, pulseMismatch } from '../state/head.ts'
 import { createHistory, type History } from '../state/history.ts'
@@ -133,6 +134,18 @@ const judged = (head: Head, lines: readonly LineNovelty[]): Head => {
     novelty: { lines: lines.at(-1)!.line, digest },
     span: { ...head.span, lines: [...(head.span.lines ?? []), ...lines] },
   }
+}
+
+/** The alerts of lines that stand out, where the input asks for them. */
+const alertsOf = (lines: readonly LineNovelty[], { session, event, record, alerts }: Tokenized): readonly Output[] => {
+  if (alerts === undefined) return []
+  const common = { type: 'alert', version: 1, session, cause: causeOf(record, event.id ?? null) } as const
+  return lines.flatMap((line): Output[] => {
+    const parts = standsOut(line, alerts)
+    return parts.length === 0
+      ? []
+      : [{ to: 'alerts', value: { ...common, pulse: line.toPulse, standsOut: parts, line } }]
+  })
 }
 
 /** What was new about the lines that ended with `ids`, where the session asks for it. */
@@ -445,9 +458,13 @@ export async function* advance(
     outputs.push(...rememberedIn(session.head, work, result))
     remember(session, work, engine, slice)
     let head = surprised(moved(session.head, result, slice.length), slice, result.nats, engine.tokenizer)
-    head = judged(head, linesIn(head, session.history, slice, result.nats, engine.tokenizer))
     const read = head.cursor.token === ids.length
-    if (read && work.novelty && readsText) head = judged(head, session.history.lines().end(head.conductor.globalStep))
+    const lines = [
+      ...linesIn(head, session.history, slice, result.nats, engine.tokenizer),
+      ...(read && work.novelty && readsText ? session.history.lines().end(head.conductor.globalStep) : []),
+    ]
+    head = judged(head, lines)
+    outputs.push(...alertsOf(lines, work))
     if (!read && isLong(head)) {
       const observed = observe(head, work, false, readsText)
       outputs.push(observed.output)
@@ -506,6 +523,7 @@ export async function* advance(
   const isEnd = (event.type === 'boundary' || event.type === 'close') && session.head.settings.novelty === true
   const lines = isEnd ? session.history.lines().end(session.head.conductor.globalStep) : []
   session.head = judged(session.head, lines)
+  outputs.push(...alertsOf(lines, work))
   if (event.type === 'text' || event.type === 'tokens' || ids.length > 0 || lines.length > 0) {
     const observed = observe(session.head, work, true, readsText)
     outputs.push(observed.output)

@@ -69,7 +69,7 @@ const deadLetters = (
   })
 }
 
-/** With `cloudEvents` an output is one, in binary mode: its value is the same. */
+/** With `cloudEvents` an output is one, in binary mode: its value is the same. Alerts always are. */
 export const encodeOutput = (
   output: Output,
   record: StoredRecord,
@@ -78,14 +78,16 @@ export const encodeOutput = (
 ): readonly OutRecord[] => {
   if (output.to === 'deadletters') return deadLetters(names.deadletters, record, output)
   const value = utf8.encode(JSON.stringify(output.value))
-  const headers = passedOn(record, cloudEvents)
+  // An alert goes to programs that know nothing else of Continuo.
+  const isCloud = cloudEvents || output.to === 'alerts'
+  const headers = passedOn(record, isCloud)
   const place = { input: record.topic, schema: schemaId(output.to) }
   return [
     {
       topic: names[output.to],
       key: utf8.encode(output.value.session),
       value,
-      headers: cloudEvents ? [...headers, ...attributesOf(value, output.value, place)] : headers,
+      headers: isCloud ? [...headers, ...attributesOf(value, output.value, place)] : headers,
       timestamp: timeOf(record),
     },
   ]

@@ -117,6 +117,7 @@ const shown = ({
   cloudEvents,
   generate,
   novelty,
+  alerts,
 }: InputRules): string => {
   const from = session === undefined ? 'key' : session.is === 'partition' ? session.is : `${session.is}:${session.name}`
   const { every, after, header, request } = generate ?? {}
@@ -126,6 +127,7 @@ const shown = ({
     `--unknown-fields ${unknownFields ?? 'refuse'}`,
     ...(cloudEvents ? ['--cloudevents'] : []),
     ...(novelty ? ['--novelty'] : []),
+    ...(alerts === undefined ? [] : [`--alerts ${alerts}`]),
     ...(every === undefined ? [] : [`--generate-every ${every}`]),
     ...(after === undefined ? [] : [`--generate-after ${JSON.stringify(after)}`]),
     ...(header === undefined ? [] : [`--generate-header ${header}`]),

@@ -155,7 +155,7 @@ export const tokenizeEvent = (
 ): Tokenized | Rejected => {
   // A cancel has no turn in its session: one that ends a request is finished by the request's last step (infer.ts). Here it came too late.
   if (isCancel(valid)) return idleCancel(valid)
-  const { record, session, hash, rule, novelty } = valid
+  const { record, session, hash, rule, novelty, alerts } = valid
   const reject = (reason: string): Rejected => ({ kind: 'rejected', record, session, reason })
   const tokenizer = given ?? missing
   const { positions, outerMemory } = model
@@ -175,7 +175,7 @@ export const tokenizeEvent = (
     throw error
   }
   const { ids, held } = read
-  const byRule = { ...(rule && { rule }), ...(novelty && { novelty }) }
+  const byRule = { ...(rule && { rule }), ...(novelty && { novelty }), ...(alerts !== undefined && { alerts }) }
   const tokenized: Tokenized = { kind: 'tokenized', record, session, event, hash, ids, held, ...byRule }
   // An event inside which the head stands was accepted before its first token.
   if (head !== undefined && head.cursor.offset === record.offset && !head.cursor.complete) return tokenized

@@ -1,4 +1,6 @@
 /** The values that flow between the operators. Each is immutable and names the input record that it belongs to. */
+
+import type { Alert } from '../../topics/alerts.ts'
 import type { Chunk } from '../../topics/chunks.ts'
 import type { Cause } from '../../topics/common.ts'
 import type { Observation } from '../../topics/observations.ts'
@@ -35,6 +37,8 @@ export interface Valid {
   readonly rule?: Rule
   /** Plain text of an input whose sessions all tell of their lines; its end ends a line. */
   readonly novelty?: true
+  /** Lines among this share of the last thousand of their session are alerts. */
+  readonly alerts?: number
   /** sha256 of the record's value. */
   readonly hash: string
 }
@@ -76,6 +80,7 @@ export interface SetAside {
 export type Output =
   | { readonly to: 'tokens'; readonly value: Generated }
   | { readonly to: 'observations'; readonly value: Observation }
+  | { readonly to: 'alerts'; readonly value: Alert }
   | { readonly to: 'deadletters'; readonly reason: string; readonly stopped?: SetAside }
 
 /** Offsets of the input records that are finished with the step: its own, where this step is the last, and that of a `cancel` that took effect. */

@@ -148,7 +148,11 @@ export const validateRecord = (record: StoredRecord, options: ValidateOptions): 
     options.format === 'text' && options.input?.generate?.request !== undefined && 'bytes' in event
       ? ruleOf(record, Buffer.from(event.bytes, 'base64'), options.input?.generate)
       : undefined
-  const tells = options.format === 'text' && options.input?.novelty && { novelty: true as const }
+  const { novelty, alerts } = options.input ?? {}
+  const tells = {
+    ...(options.format === 'text' && novelty && { novelty }),
+    ...(alerts !== undefined && { alerts }),
+  }
   const request = event.type === 'generate' ? event : rule?.request
   if (request !== undefined) {
     const [biased, stops] = [Object.keys(request.logitBias).map(Number), request.stopTokens]

@@ -6,6 +6,7 @@ import { deadLetterContent, encodeOutput } from './emit.ts'
 import { sessionText } from './input.ts'
 import type { Output, SetAside, Step } from './types.ts'
 import type { Scene, Subject } from './verify-scene.ts'
+import { OUTPUT_KINDS, OUTPUTS } from './verify-stored.ts'
 
 const NOTHING = new Uint8Array(0)
 
@@ -93,7 +94,7 @@ export const compareOutput = (
   step: Step,
 ): void => {
   const { names } = options
-  const kind = output.to === 'tokens' ? 'token' : 'observation'
+  const kind = OUTPUT_KINDS[output.to]
   const { session, record } = step
   const stored = subject.outputs[output.to].shift()
   if (stored === undefined) {
@@ -136,10 +137,8 @@ export const conclude = ({ options, partition, found }: Scene, id: string, subje
       })
     }
   }
-  for (const [topic, kind] of [
-    ['tokens', 'token'],
-    ['observations', 'observation'],
-  ] as const) {
+  for (const topic of OUTPUTS) {
+    const kind = OUTPUT_KINDS[topic]
     for (const { offset } of subject.outputs[topic]) {
       const where = `${names[topic]}, partition ${partition}, offset ${offset}`
       found({ kind, session: id, where, message: 'No input explains this event: it was added or stands twice.' })

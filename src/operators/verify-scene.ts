@@ -12,7 +12,7 @@ import type { Contexts } from './context-store.ts'
 import type { Homes } from './input.ts'
 import type { InputFormat, ValidateOptions } from './validate.ts'
 import type { Hashed, StoredSnapshot } from './verify-snapshots.ts'
-import type { At, DeadLetter, Finding, Found, StoredState } from './verify-stored.ts'
+import type { At, DeadLetter, Finding, Found, OutputTopic, StoredState } from './verify-stored.ts'
 
 /** What is verified, and by which model. */
 export interface VerifyOptions {
@@ -92,7 +92,7 @@ export interface Subject {
   readonly heads: Map<string, At<Head>[]>
   readonly snapshots: Map<string, At<StoredSnapshot>[]>
   /** Records of the output topics for the session, in order. */
-  readonly outputs: { tokens: StoredRecord[]; observations: StoredRecord[] }
+  readonly outputs: Record<OutputTopic, StoredRecord[]>
   session: SessionState | null
   /** Its blocks as far as they were hashed. */
   readonly hashed: Hashed
@@ -115,6 +115,8 @@ export interface Scene {
   readonly homes: Homes
   readonly engine: Inference
   readonly validation: ValidateOptions
+  /** The topics of outputs that the log has. */
+  readonly outputs: readonly OutputTopic[]
   readonly stored: StoredState
   readonly deadLetters: ReadonlyMap<number, DeadLetter>
   /** Of requests that were cancelled, by their offset, the index at which the tokens topic says that they ended. */

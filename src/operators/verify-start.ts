@@ -13,7 +13,7 @@ import { readSnapshot } from './snapshots.ts'
 import { storedState } from './stored-state.ts'
 import type { NotRecomputed, Scene, Subject } from './verify-scene.ts'
 import type { StoredSnapshot } from './verify-snapshots.ts'
-import { type Placed, placedOf, placeOf } from './verify-stored.ts'
+import { OUTPUTS, type Placed, placedOf, placeOf } from './verify-stored.ts'
 
 const startOf =
   (pulse: number, offset: number, complete: boolean) =>
@@ -147,7 +147,7 @@ const beginAt = async (
   }
   subject.begins = head.cursor.offset
   const later = startOf(head.cursor.pulse, head.cursor.offset, head.cursor.complete)
-  for (const topic of ['tokens', 'observations'] as const) subject.outputs[topic] = subject.outputs[topic].filter(later)
+  for (const topic of OUTPUTS) subject.outputs[topic] = subject.outputs[topic].filter(later)
   for (const map of [subject.heads, subject.snapshots]) {
     for (const [place] of map) {
       const [offset, token] = place.split('/').map(Number) as [number, number]
@@ -215,7 +215,7 @@ export const isGone = (
 /** Leaves out what the session did before this offset. */
 export const leaveOut = (subject: Subject, offset: number): void => {
   subject.begins = offset
-  for (const topic of ['tokens', 'observations'] as const)
+  for (const topic of OUTPUTS)
     subject.outputs[topic] = subject.outputs[topic].filter((record) => placedOf(record).cause.offset >= offset)
   for (const map of [subject.heads, subject.snapshots])
     for (const [place] of map) if (Number(place.split('/')[0]) < offset) map.delete(place)

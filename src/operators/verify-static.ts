@@ -6,7 +6,7 @@ import { validateRecord } from './validate.ts'
 import { strayCancels, verifyCancel } from './verify-cancelled.ts'
 import { compareDeadLetter, missingHead } from './verify-compare.ts'
 import type { Scene } from './verify-scene.ts'
-import { all, keyText, noEvent, placedIn } from './verify-stored.ts'
+import { all, keyText, noEvent, OUTPUT_KINDS, placedIn } from './verify-stored.ts'
 
 /** Events that are rejected whatever their session is, and sessions that should have a head and have none. */
 export const verifyStatic = async (scene: Scene): Promise<void> => {
@@ -29,7 +29,7 @@ export const verifyStatic = async (scene: Scene): Promise<void> => {
     }
   }
   cancels.conclude()
-  for (const topic of ['tokens', 'observations'] as const) {
+  for (const topic of scene.outputs) {
     for await (const record of all(log, names[topic], partition)) {
       const session = keyText(record)
       const placed = placedIn(record)
@@ -37,7 +37,7 @@ export const verifyStatic = async (scene: Scene): Promise<void> => {
       if (placed === null) noEvent(found, topic, names[topic], record)
       else
         found({
-          kind: topic === 'tokens' ? 'token' : 'observation',
+          kind: OUTPUT_KINDS[topic],
           session,
           where: `${names[topic]}, partition ${partition}, offset ${record.offset}`,
           message: 'The state topic holds no head of this session.',

@@ -12,7 +12,7 @@ import { isGenesisCursor } from './partition-state.ts'
 /** One difference between the log and its recomputation. */
 export interface Finding {
   /** What differs. */
-  readonly kind: 'token' | 'observation' | 'head' | 'snapshot' | 'blob' | 'deadletter' | 'input'
+  readonly kind: 'token' | 'observation' | 'alert' | 'head' | 'snapshot' | 'blob' | 'deadletter' | 'input'
   /** null: it is the partition's. */
   readonly session: string | null
   /** Of the input. */
@@ -127,6 +127,11 @@ export const readDeadLetters = async (
   return deadLetters
 }
 
+/** The topics of outputs that are events, and what a record of each is called. */
+export const OUTPUT_KINDS = { tokens: 'token', observations: 'observation', alerts: 'alert' } as const
+export type OutputTopic = keyof typeof OUTPUT_KINDS
+export const OUTPUTS = Object.keys(OUTPUT_KINDS) as OutputTopic[]
+
 /** The members of output events that say where in the input they belong. */
 export interface Placed {
   readonly type: string
@@ -150,14 +155,11 @@ export const placedIn = ({ value }: StoredRecord): Placed | null => {
 export const placedOf = (record: StoredRecord): Placed => placedIn(record)!
 
 /** Says of a record of an output topic that it holds no event. */
-export const noEvent = (found: Found, topic: 'tokens' | 'observations', name: string, record: StoredRecord): void => {
+export const noEvent = (found: Found, topic: OutputTopic, name: string, record: StoredRecord): void => {
   const { partition, offset } = record
-  const [kind, where] = [
-    topic === 'tokens' ? 'token' : 'observation',
-    `${name}, partition ${partition}, offset ${offset}`,
-  ] as const
+  const where = `${name}, partition ${partition}, offset ${offset}`
   found({
-    kind,
+    kind: OUTPUT_KINDS[topic],
     session: keyText(record),
     where,
     message: 'The record is no event: its value was altered, or somebody else wrote it.',

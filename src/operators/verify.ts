@@ -49,6 +49,7 @@ import {
   type Found,
   keyText,
   noEvent,
+  OUTPUTS,
   placedIn,
   placeOf,
   readDeadLetters,
@@ -70,7 +71,7 @@ const createSubject = async (scene: Scene, list: readonly At<Head>[], isSilent: 
     target: list.at(-1)!.what,
     heads,
     snapshots: await readSnapshots(options.log, options.names, partition, scene.model.layout, list, found),
-    outputs: { tokens: [], observations: [] },
+    outputs: { tokens: [], observations: [], alerts: [] },
     session: null,
     hashed: nothingHashed(scene.model.layout),
     isLost: false,
@@ -93,7 +94,7 @@ const createSubjects = async (
     const list = stored.heads.get(id)
     if (list !== undefined && !subjects.has(id)) subjects.set(id, await createSubject(silenced(scene), list, true))
   }
-  for (const topic of ['tokens', 'observations'] as const) {
+  for (const topic of scene.outputs) {
     for await (const record of all(options.log, options.names[topic], partition)) {
       const subject = subjects.get(keyText(record))
       if (subject === undefined) continue
@@ -307,6 +308,7 @@ const verifyPartition = async (
   const input = cursor?.input
   const validation = { format, input, vocabSize: model.vocabSize, readsText: tokenizer !== null }
   const forks = await forkEvents(log, names.chunks, partition, [begin, end], validation)
+  const there = new Set((await log.topics([names.alerts])).map(({ name }) => name))
   const told = new Map<number, number>()
   const deleted = await readDeletions(log, names, partition)
   const scene: Scene = {
@@ -322,6 +324,7 @@ const verifyPartition = async (
       isCancelled: cancelledIn(stored, told),
     },
     validation,
+    outputs: OUTPUTS.filter((topic) => topic !== 'alerts' || there.has(names.alerts)),
     stored,
     deadLetters: await readDeadLetters(log, names, partition),
     told,

@@ -143,7 +143,7 @@ describe('continuo topics', () => {
     const fresh = `file:${join(folder, 'topics.db')}`
     const [first] = await json<{ created: string[] }>('topics', 'apply', '--log', fresh, '--partitions', '3')
     expect(first).toMatchObject({ partitions: 3 })
-    expect(first?.created).toHaveLength(TOPICS.length)
+    expect(first?.created).toHaveLength(TOPICS.filter(({ isOptional }) => !isOptional).length)
     expect(await json('topics', 'apply', '--log', fresh)).toEqual([{ log: fresh, partitions: 3, created: [] }])
     const other = await continuo(['topics', 'apply', '--log', fresh, '--partitions', '4'])
     expect(other.code).toBe(1)
@@ -159,7 +159,7 @@ describe('continuo topics', () => {
       '--log',
       fresh,
     )
-    expect(listed).toHaveLength(TOPICS.length)
+    expect(listed).toHaveLength(TOPICS.filter(({ isOptional }) => !isOptional).length)
     for (const { partitions, config } of listed) {
       expect(partitions).toBe(3)
       expect(config).toMatchObject({ 'cleanup.policy': 'delete', 'retention.ms': '-1' })
@@ -287,10 +287,17 @@ describe('continuo verify', () => {
     const worker = start(['run', '--log', moving, '--model', MODEL, '--commit-interval', '1', '--log-level', 'debug'])
     try {
       await worker.saw(/"msg":"commit"/)
-      const looked = await continuo(['verify', '--log', moving, '--model', MODEL])
+      // On a busy machine the worker may happen to rest while it is looked at.
+      const look = async (...more: string[]) => {
+        for (let tries = 1; ; tries += 1) {
+          const done = await continuo(['verify', '--log', moving, '--model', MODEL, ...more])
+          if (done.code !== 0 || tries === 5) return done
+        }
+      }
+      const looked = await look()
       expect(looked).toMatchObject({ code: 1, out: '' })
       expect(looked.err).toMatch(/^A worker was writing to .*stop the workers and verify again\.$/m)
-      const asJson = await continuo(['verify', '--log', moving, '--model', MODEL, '--json'])
+      const asJson = await look('--json')
       expect(asJson.code).toBe(1)
       expect(JSON.parse(asJson.out)).toMatchObject({ ok: false, moved: true, findings: [] })
     } finally {

@@ -28,6 +28,59 @@ interface Shown {
 
 beforeAll(() => writeFileSync(path, odd.map((line) => `${line}\n`).join('')))
 
+/** A session of a log whose worker writes alerts; what `watch` and the topic of alerts have of it. */
+const alerted = async (log: string, failpoints: readonly string[]) => {
+  await continuo(['feed', path, '--log', log, '--session', 'app', '--novelty', '--chunk-bytes', '700'])
+  const run = [
+    'run',
+    '--log',
+    log,
+    '--model',
+    'models/watch',
+    '--alerts',
+    '0.005',
+    '--until-idle',
+    '50',
+    '--log-level',
+    'warn',
+  ]
+  const often = ['--commit-interval', '0', '--snapshot-every', '3000']
+  for (const failpoint of failpoints) {
+    const killed = await continuo([...run, ...often], { env: { CONTINUO_FAILPOINT: failpoint } })
+    expect(killed.signal, failpoint).toBe('SIGKILL')
+  }
+  expect(await continuo(run)).toMatchObject({ code: 0 })
+  const ends = ['--from-beginning', '--until-idle', '50']
+  const shown = await json<Shown>('watch', '--log', log, '--session', 'app', ...ends)
+  const alerts = await json<{ value: { line: { line: number } } }>('tail', '--log', log, '--topic', 'alerts', ...ends)
+  expect(await continuo(['verify', '--log', log, '--model', 'models/watch'])).toMatchObject({ code: 0 })
+  return { shown: shown.map(({ line }) => line), alerts: alerts.map(({ value }) => value.line.line) }
+}
+
+describe('a stream of lines in a log', () => {
+  test('is shown as its worker commits it, and gives an alert for each line that stands out', async () => {
+    const { shown, alerts } = await alerted(`file:${join(folder, 'alerts.db')}`, [])
+    expect(shown).toEqual(expect.arrayContaining([401, 502]))
+    expect(alerts).toEqual(shown)
+  })
+
+  test('gives each alert once, whenever its worker is killed', { tags: 'slow' }, async () => {
+    const whole = await alerted(`file:${join(folder, 'whole.db')}`, [])
+    const killed = await alerted(`file:${join(folder, 'killed.db')}`, [
+      'claim.done',
+      'commit.prepared@3',
+      'commit.sent@4',
+      'commit.ended@5',
+      'commit.noted@3',
+      'snapshot.written',
+      'restore.replay',
+      'commit.prepared@2',
+      'commit.ended@2',
+    ])
+    expect(killed).toEqual(whole)
+  })
+})
+
 describe('a stream of lines', () => {
   test('shows a kind that was not there before, and a number that does not fit', async () => {
     const shown = await json<Shown>('watch', path)

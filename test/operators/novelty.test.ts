@@ -1,11 +1,14 @@
 /** What was new about each line, on a stream: the same lines whatever pieces the text came in, from worker to worker, in forks. */
 import { describe, expect, test } from 'vitest'
 import { createLineJudge } from '../../src/novelty/lines.ts'
+import { standsOut } from '../../src/novelty/stands-out.ts'
 import { verifyLog } from '../../src/operators/verify.ts'
 import { watchModel } from '../../src/places.ts'
+import { alert } from '../../topics/alerts.ts'
 import type { ChunkInput } from '../../topics/chunks.ts'
 import { type LineNovelty, NOVELTY_SPAN } from '../../topics/novelty.ts'
 import type { Observed } from '../../topics/observations.ts'
+import { eventually } from '../streams/helpers.ts'
 import { type Bench, benches, event, verified } from './harness.ts'
 
 const { use } = benches(watchModel)
@@ -119,6 +122,33 @@ describe('a session that is to tell what is new', () => {
       expect(said[260]!.structure.rank).toBe(1)
       const { log, names, model, tokenizer } = bench
       expect((await verifyLog({ log, names, model, tokenizer, format: 'text', blobs: true })).findings).toEqual([])
+    }))
+
+  test('gives an alert for each line that stands out, once, where the worker is told to; verify finds one that is gone', () =>
+    use(async (bench) => {
+      const text = usual(0, 300) + ODD + usual(300, 320)
+      await bench.feed(event('s', open), ...texts('s', text, 500), event('quiet', { type: 'text', text }))
+      const stopped = await bench.start({ input: { alerts: 0.005 }, snapshotEvery: 1, commitInterval: 0 })
+      await eventually(async () => expect((await linesOf(bench, 's')).length).toBeGreaterThan(20))
+      await stopped.worker.stop()
+      await bench.settle({ input: { alerts: 0.005 } })
+      const lines = await linesOf(bench, 's')
+      const alerts = (await bench.records('alerts')).map(({ key, value, headers }) => ({
+        key: Buffer.from(key!).toString(),
+        value: alert.parse(JSON.parse(Buffer.from(value!).toString())),
+        type: Buffer.from(headers.find(([name]) => name === 'ce_type')![1]).toString(),
+      }))
+      expect(alerts.map(({ value }) => value.line)).toEqual(lines.filter((each) => standsOut(each, 0.005).length > 0))
+      expect(new Set(alerts.map(({ key, type }) => `${key} ${type}`))).toEqual(new Set(['s continuo.alert.v1']))
+      expect(alerts.map(({ value }) => value.line.text)).toContain(ODD.trimEnd())
+      await verified(bench)
+      const [first] = await bench.records('alerts')
+      await bench.log.append(bench.names.alerts, [{ ...first!, value: first!.value }], 0)
+      const { log, names, model, tokenizer } = bench
+      const { findings } = await verifyLog({ log, names, model, tokenizer, format: 'json' })
+      expect(findings).toMatchObject([
+        { kind: 'alert', message: expect.stringContaining('No input explains this event') },
+      ])
     }))
 
   test('says nothing where nobody asked', () =>

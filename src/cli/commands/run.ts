@@ -147,7 +147,9 @@ export const run = command({
       const { warn: _, ...blocks } = blocksOf(flags, given, loaded.model)
       const names = namesOf(log, flags['input-topic'])
       await checkInput(log, flags['input-topic'])
-      const { created, partitions } = await ensureTopics(log, names, flags.partitions)
+      const { created, partitions } = await ensureTopics(log, names, flags.partitions, {
+        alerts: rules.alerts !== undefined,
+      })
       checkRules(rules, partitions)
       await refuseCompacted(log, names.chunks)
       const endpoint = flags.otlp

@@ -228,7 +228,9 @@ const withWorker = async (
 ): Promise<ExitCode> => {
   const names = namesOf(log, flags['input-topic'])
   await checkInput(log, flags['input-topic'])
-  const { partitions } = await ensureTopics(log, names, flags.partitions)
+  const { partitions } = await ensureTopics(log, names, flags.partitions, {
+    alerts: settings.input?.alerts !== undefined,
+  })
   checkRules(settings.input ?? {}, partitions)
   await refuseCompacted(log, names.chunks)
   const described = await describePackage(flags.model, openOptions(flags), () => undefined)

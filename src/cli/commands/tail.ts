@@ -1,3 +1,4 @@
+import type { Alert } from '../../../topics/alerts.ts'
 import type { TopicContract } from '../../../topics/common.ts'
 import { DEAD_LETTER_HEADERS } from '../../../topics/deadletters.ts'
 import type { Adapted, MemoryEvent, Observation, Perspectives } from '../../../topics/observations.ts'
@@ -85,6 +86,12 @@ const createPrinter = (
   if (topic === 'observations') {
     return (record) => print(printable(observationLine(JSON.parse(textIn(record.value)) as Observation)))
   }
+  if (topic === 'alerts') {
+    return (record) => {
+      const { session, standsOut, line } = JSON.parse(textIn(record.value)) as Alert
+      print(printable(`${session}  line ${line.line}  ${standsOut.join(', ')}  ${line.text ?? ''}`))
+    }
+  }
   if (topic === 'deadletters') {
     return (record) => {
       const headers = headersOf(record)
@@ -111,7 +118,7 @@ export const tail = command({
   flags: {
     ...logFlags,
     session: optional('ID', 'only this session'),
-    topic: choice(['tokens', 'observations', 'deadletters', 'chunks'], 'what to follow', 'tokens'),
+    topic: choice(['tokens', 'observations', 'alerts', 'deadletters', 'chunks'], 'what to follow', 'tokens'),
     'input-topic': inputTopicFlag,
     'from-beginning': on('print what is already there first'),
     'until-idle': optionalWhole('MS', 'end when nothing came for so long', { min: 0 }),

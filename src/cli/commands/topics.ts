@@ -82,6 +82,7 @@ export const topics = command({
     ...tlsFlags,
     'input-topic': optional('TOPIC', 'create this topic, or list it, instead of PREFIX.chunks'),
     partitions: partitionsFlag,
+    alerts: on('with apply: the topic of alerts too, which `continuo run --alerts` writes'),
     asyncapi: on('with schema: all topics as one AsyncAPI 3.0 document'),
     prefix: optional('NAME', 'with --asyncapi: the first part of the names in it (default: continuo)'),
   },
@@ -95,7 +96,7 @@ export const topics = command({
     const action = actionOf(name!)
     if (topic !== undefined && action !== 'schema')
       throw usage(`continuo topics ${action} takes flags only; "${topic}" is too much.`)
-    if (action !== 'apply') refuseIdle(given, ['partitions'], 'continuo topics apply')
+    if (action !== 'apply') refuseIdle(given, ['partitions', 'alerts'], 'continuo topics apply')
     if (action !== 'schema') refuseIdle(given, ['asyncapi'], 'continuo topics schema')
     if (!flags.asyncapi) refuseIdle(given, ['prefix'], '--asyncapi')
     if (action === 'schema') {
@@ -114,7 +115,7 @@ export const topics = command({
     if (action === 'list') return withExistingLog(at, (log) => list(log, flags['input-topic'], flags.json))
     return withLog(at, async (log): Promise<ExitCode> => {
       const names = namesOf(log, flags['input-topic'])
-      const { partitions, created } = await ensureTopics(log, names, flags.partitions)
+      const { partitions, created } = await ensureTopics(log, names, flags.partitions, { alerts: flags.alerts })
       const warning = await compactionWarning(log, names.chunks)
       if (warning !== null) say(warning)
       if (flags.json) printJson({ log: log.url, partitions, created })

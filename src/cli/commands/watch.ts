@@ -3,6 +3,7 @@ import { follow } from '../../client/follow.ts'
 import { textIn } from '../../client/records.ts'
 import { namesOf } from '../../client/topics.ts'
 import { createJudge, type Novelty } from '../../novelty/judge.ts'
+import { standsOut } from '../../novelty/stands-out.ts'
 import { createContextStore } from '../../operators/context-store.ts'
 import { watchModel } from '../../places.ts'
 import { textOf } from '../../text.ts'
@@ -24,7 +25,7 @@ import { on, optional, optionalWhole, real, refuseIdle, usage } from '../flags.t
 import { openInput } from '../input.ts'
 import { bytes, count, plural, quoted, say } from '../output.ts'
 import { exitCodeOfSignal, untilSignal } from '../signals.ts'
-import { createShower, foundIn, type Shower, standsOut } from '../standing-out.ts'
+import { createShower, foundIn, type Shower } from '../standing-out.ts'
 
 /** Records of a stream with the bits that they cost, as they come. */
 async function* judged(

@@ -85,10 +85,11 @@ const checkTopics = async (log: EventLog, inputTopic: string | undefined, group:
   const names = namesOf(log, inputTopic)
   const infos = await log.topics(Object.values(names))
   const byName = new Map(infos.map((info) => [info.name, info]))
-  const missing = TOPICS.map(({ name }) => names[name]).filter((name) => !byName.has(name))
+  const needed = TOPICS.filter(({ isOptional }) => !isOptional)
+  const missing = needed.map(({ name }) => names[name]).filter((name) => !byName.has(name))
   const apply = `continuo topics apply --log ${log.url}`
   const input = byName.get(names.chunks)
-  if (missing.length === TOPICS.length) return [warn('topics', 'none yet', `continuo run creates them, or: ${apply}`)]
+  if (missing.length === needed.length) return [warn('topics', 'none yet', `continuo run creates them, or: ${apply}`)]
   if (input === undefined) return [fail('topics', `the input topic ${names.chunks} is missing`, apply)]
   const ours = TOPICS.flatMap(({ name: role }) => {
     const topic = byName.get(names[role])

@@ -1,0 +1,15 @@
+import type { Standing } from './judge.ts'
+
+/** Below these a line is nothing to look at, however it stands among quieter ones. */
+const LEAST = { structure: 2, values: 3 } as const
+
+/** What may stand out of a line. */
+export type Part = keyof typeof LEAST
+const PARTS = Object.keys(LEAST) as Part[]
+
+/** In which parts a line stands out that is among the share `top` of the last thousand. */
+export const standsOut = (line: Readonly<Record<Part, Standing>>, top: number): Part[] =>
+  PARTS.filter((part) => {
+    const { score, rank } = line[part]
+    return rank !== null && rank >= 1 - top && score >= LEAST[part]
+  })

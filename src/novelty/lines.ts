@@ -24,8 +24,8 @@ const LONE_HALF = /[\ud800-\udbff]$/
 
 /** Judges the lines of one session. */
 export interface LineJudge {
-  /** Reads a token of these bytes, fed at this pulse; `nats`: NaN where nothing predicted it. Returns the lines that it ends. */
-  token(bytes: Uint8Array, nats: number, pulse: number): readonly LineNovelty[]
+  /** Reads a token of these bytes, fed at this pulse; `nats`: NaN where nothing predicted it. Adds the lines that it ends to `told`. */
+  token(bytes: Uint8Array, nats: number, pulse: number, told: LineNovelty[]): void
   /** Judges what was read of a line as a whole one, at the end of a text; `pulse`: of the next token. */
   end(pulse: number): readonly LineNovelty[]
   /** One that goes on by itself. */
@@ -108,15 +108,16 @@ export const createLineJudge = (from?: Uint8Array): LineJudge => {
   }
 
   return {
-    token(bytes, nats, pulse) {
+    token(bytes, nats, pulse, told) {
       carried += Number.isNaN(nats) ? bytes.length * UNPREDICTED : nats / Math.LN2
-      if (bytes.length === 0) return []
+      if (bytes.length === 0) return
       const each = carried / bytes.length
       carried = 0
-      const lines: LineNovelty[] = []
-      for (const byte of bytes) {
-        if (byte === LINE_END && lines.length < LINES_OF_TOKEN) {
-          if (size > 0) lines.push(ended(pulse + 1))
+      const before = told.length
+      for (let at = 0; at < bytes.length; at += 1) {
+        const byte = bytes[at]!
+        if (byte === LINE_END && told.length < before + LINES_OF_TOKEN) {
+          if (size > 0) told.push(ended(pulse + 1))
           continue
         }
         if (size === 0) began = pulse
@@ -127,7 +128,6 @@ export const createLineJudge = (from?: Uint8Array): LineJudge => {
         size += 1
         cost += each
       }
-      return lines
     },
     end: (pulse) => (size === 0 ? [] : [ended(pulse)]),
     copy() {

@@ -159,7 +159,9 @@ const linesIn = (
   if (!settings.novelty || tokenizer === null) return []
   const judge = history.lines()
   const from = globalStep - ids.length
-  return [...nats].flatMap((value, at) => judge.token(tokenizer.bytesOf(ids[at]!), value, from + at))
+  const told: LineNovelty[] = []
+  for (const [at, value] of nats.entries()) judge.token(tokenizer.bytesOf(ids[at]!), value, from + at, told)
+  return told
 }
 
 /** Adds what reading `ids` cost, token by token in order, so that the sum does not depend on the cut. */

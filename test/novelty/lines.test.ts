@@ -2,7 +2,7 @@
 import { describe, expect, test } from 'vitest'
 import { Unreadable } from '../../src/novelty/bytes.ts'
 import { createLineJudge, type LineJudge } from '../../src/novelty/lines.ts'
-import { lineNovelty } from '../../topics/novelty.ts'
+import { type LineNovelty, lineNovelty } from '../../topics/novelty.ts'
 import { random } from '../engine/packages.ts'
 
 const next = random(7)
@@ -15,10 +15,15 @@ const line = (i: number): string =>
 const text = Buffer.from(Array.from({ length: 700 }, (_, i) => `${line(i)}${i % 5 === 0 ? '\r\n' : '\n'}`).join(''))
 const nats = Float32Array.from(text, (_, at) => (at === 0 ? Number.NaN : -Math.log(1 - next() ** 4)))
 
-const read = (judge: LineJudge, from: number, to: number, size = 1) => {
-  const told = []
-  for (let at = from; at < to; at += size)
-    told.push(...judge.token(text.subarray(at, Math.min(to, at + size)), nats[at]!, at))
+/** The lines that a token ends. */
+const token = (judge: LineJudge, bytes: Uint8Array, nats: number, pulse: number): readonly LineNovelty[] => {
+  const told: LineNovelty[] = []
+  judge.token(bytes, nats, pulse, told)
+  return told
+}
+const read = (judge: LineJudge, from: number, to: number): readonly LineNovelty[] => {
+  const told: LineNovelty[] = []
+  for (let at = from; at < to; at += 1) judge.token(text.subarray(at, at + 1), nats[at]!, at, told)
   return told
 }
 
@@ -46,8 +51,8 @@ describe('what a session remembers of its lines', () => {
   test('is bounded whatever is read', () => {
     const judge = createLineJudge()
     for (let i = 0; i < 30_000; i += 1)
-      judge.token(Buffer.from(`${i} ${whole(2 ** 40).toString(36)} ${whole(2 ** 40).toString(36)}\n`), 1, i)
-    judge.token(Buffer.alloc(1 << 20, 'x'), 1, 30_000)
+      token(judge, Buffer.from(`${i} ${whole(2 ** 40).toString(36)} ${whole(2 ** 40).toString(36)}\n`), 1, i)
+    token(judge, Buffer.alloc(1 << 20, 'x'), 1, 30_000)
     expect(judge.state().length).toBeLessThan(500_000)
     const [last] = judge.end(30_001)
     expect(last).toMatchObject({ bytes: 1 << 20, fromPulse: 30_000, toPulse: 30_001 })
@@ -57,16 +62,16 @@ describe('what a session remembers of its lines', () => {
   test('of bytes that cost as much as anything can is told in numbers', () => {
     const judge = createLineJudge()
     const told = Array.from({ length: 130 }, (_, i) =>
-      judge.token(Buffer.from(`what ${'abc'.repeat(i % 9)}\n`), 6.8e38, i),
+      token(judge, Buffer.from(`what ${'abc'.repeat(i % 9)}\n`), 6.8e38, i),
     ).flat()
     for (const one of told) expect(lineNovelty.safeParse(one).error).toBeUndefined()
   })
 
   test('a token that ends several lines ends one', () => {
     const judge = createLineJudge()
-    const told = judge.token(Buffer.from('a\nb\n\nc'), 1, 0)
+    const told = token(judge, Buffer.from('a\nb\n\nc'), 1, 0)
     expect(told.map(({ bytes }) => bytes)).toEqual([1])
-    expect(judge.token(Buffer.from('\n'), 1, 1).map(({ bytes, fromPulse }) => [bytes, fromPulse])).toEqual([[4, 0]])
+    expect(token(judge, Buffer.from('\n'), 1, 1).map(({ bytes, fromPulse }) => [bytes, fromPulse])).toEqual([[4, 0]])
   })
 
   test('is refused where it is cut, and whatever else is in it, what follows is numbers', () => {

@@ -138,8 +138,8 @@ const abandon = async ({ topics, sessions, limits, ended }: Service, asked: Aske
   await sendCancel(topics, session, key, requestId)
   if (!lasts) return
   const until = AbortSignal.any([AbortSignal.timeout(limits.answer), ended])
-  for await (const { finish, toPulse } of answersTo(topics, session, sent, wanted, until))
-    if (finish !== null) await sessions.reached(session, toPulse, until)
+  for await (const { finish, cause } of answersTo(topics, session, sent, wanted, until))
+    if (finish !== null) await sessions.finished(session, cause.offset, until)
 }
 
 /** Answers the request. Throws what stands in the way before the first token; what comes later is in the stream. */
@@ -255,7 +255,7 @@ export const answer = async (
         }
         const piece = collected.push(run)
         // The next request of this session asks where it stands.
-        if (piece.finish !== null && lasts) await sessions.reached(session, run.toPulse, ends)
+        if (piece.finish !== null && lasts) await sessions.finished(session, run.cause.offset, ends)
         yield piece
         if (piece.finish !== null) return
       }

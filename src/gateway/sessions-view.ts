@@ -7,8 +7,11 @@ import { ContinuoError, codeOf, messageOf } from '../errors.ts'
 import { search } from '../search.ts'
 import { faultOfHead, type Head, type PartitionCursor, unseal } from '../state/head.ts'
 import type { EventLog, StoredRecord } from '../streams/log.ts'
+import { bounded } from '../watch/bounded.ts'
 
 const RETRY = 250 // ms
+/** Deletions that are remembered: somebody may still wait for an answer of a session that is gone. */
+const MOST_DELETIONS = 65_536
 
 export interface SessionView {
   readonly session: string
@@ -74,8 +77,11 @@ export interface Page {
 export interface SessionsView {
   readonly size: number
   get(session: string): SessionView | undefined
-  /** Resolves when the session's clock stands at this pulse or later, or when the signal fires. */
-  reached(session: string, pulse: number, signal: AbortSignal): Promise<void>
+  /**
+   * Resolves when what the session did with the input record at this offset is known here, whatever became of the session since; or when the
+   * signal fires.
+   */
+  finished(session: string, offset: number, signal: AbortSignal): Promise<void>
   /** In the order of their ids (UTF-16 units), behind `after`. */
   page(after: string | undefined, limit: number, status: Head['status'] | undefined): Page
   /** Why a partition cannot be followed, for those that cannot. */
@@ -111,6 +117,8 @@ export const followSessions = (
   let sorted: string[] | null = []
   let isCaughtUp = false
   const waiting = new Map<string, Set<() => void>>()
+  /** Of sessions that are gone, the offset of the event that deleted them. */
+  const deletions = bounded<number>(MOST_DELETIONS)
   let partitioner: Partitioner = 'murmur2'
 
   const take = (record: StoredRecord, partition: number): void => {
@@ -136,7 +144,9 @@ export const followSessions = (
     if (state.type === 'deleted') {
       views.delete(state.session)
       sorted = null
+      deletions.set(state.session, state.offset)
       watcher.gone(state.session)
+      for (const look of waiting.get(state.session) ?? []) look()
       return
     }
     if (!views.has(state.session)) sorted = null
@@ -193,12 +203,18 @@ export const followSessions = (
       return views.size
     },
     get: (session) => views.get(session),
-    async reached(session, pulse, until) {
+    async finished(session, offset, until) {
+      // A session goes through the records of its partition in their order, in whatever lives.
+      const isFinished = (): boolean => {
+        const view = views.get(session)
+        const read = view === undefined ? -1 : view.complete ? view.offset : view.offset - 1
+        return Math.max(read, deletions.get(session) ?? -1) >= offset
+      }
       const ends = AbortSignal.any([until, signal])
       await new Promise<void>((resolve) => {
         const looks = waiting.get(session) ?? new Set()
         const look = (): void => {
-          if (!ends.aborted && (views.get(session)?.pulse ?? -1) < pulse) return
+          if (!ends.aborted && !isFinished()) return
           ends.removeEventListener('abort', look)
           looks.delete(look)
           if (looks.size === 0 && waiting.get(session) === looks) waiting.delete(session)

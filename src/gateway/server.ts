@@ -279,8 +279,13 @@ export const serveGateway = async (options: GatewayOptions): Promise<Gateway> =>
     { session: limits.sessionBacklog, key: limits.keyBacklog },
     () => sessions.failures.size > 0,
   )
+  const turns = openTurns()
   const sessions = followSessions(log, names, partitions, (message) => logger.warn({}, message), {
     ...feed.watcher,
+    gone(session) {
+      turns.begun.delete(session)
+      feed.watcher.gone(session)
+    },
     cursor(cursor, partition, record) {
       if (cursor.topic === names.chunks) unfinished.committed(partition, cursor)
       feed.watcher.cursor(cursor, partition, record)
@@ -346,7 +351,7 @@ export const serveGateway = async (options: GatewayOptions): Promise<Gateway> =>
     health(app, service, options)
     metricsRoute(app, metrics)
     sessionRoutes(app, service, counter)
-    const answering = { service, counter, turns: openTurns() }
+    const answering = { service, counter, turns }
     openaiRoutes(app, answering, Math.floor(Date.now() / 1000))
     responseRoutes(app, answering)
     const { boards, verify } = options

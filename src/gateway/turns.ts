@@ -13,7 +13,7 @@ export interface Turns {
   /** Resolves with the function that ends the turn. Throws a Refusal (429) where too many wait; rejects when the signal fires. */
   enter(session: string, signal: AbortSignal): Promise<() => void>
   /** Something was sent to this session; the state topic may not say so yet. */
-  readonly begun: { has(session: string): boolean; add(session: string): void }
+  readonly begun: { has(session: string): boolean; add(session: string): void; delete(session: string): void }
 }
 
 export const openTurns = (): Turns => {
@@ -56,6 +56,7 @@ export const openTurns = (): Turns => {
     },
     begun: {
       has: (session) => begun.has(session),
+      delete: (session) => void begun.delete(session),
       add(session) {
         begun.delete(session)
         begun.add(session)

@@ -9,6 +9,7 @@ import { chatTurn } from '../../src/sessions/chat.ts'
 import { SessionManager } from '../../src/sessions/manager.ts'
 import type { Generated } from '../../topics/tokens.ts'
 import { MODEL } from '../cli/helpers.ts'
+import { eventually } from '../streams/helpers.ts'
 import { ask, messages, type Refused, type Serving, servingAll } from './helpers.ts'
 
 const PROMPT = 'The harbour master wrote in his log: '
@@ -262,6 +263,16 @@ describe('chat', () => {
     })
     for await (const chunk of stream) text += chunk.choices[0]?.delta.content ?? ''
     expect(text).toBe(expected[1])
+  })
+
+  test('begins anew on a session that was deleted, with the opening of its template', async () => {
+    const named = { ...request, user: 'deleted', messages: [question] }
+    const first = await client.chat.completions.create(named)
+    expect((await ask(`${gateway.url}/v1/sessions/deleted/chunks`, { type: 'delete' })).status).toBe(202)
+    await eventually(async () => expect((await fetch(`${gateway.url}/v1/sessions/deleted`)).status).toBe(404))
+    const again = await client.chat.completions.create(named)
+    expect(again.choices[0]!.message.content).toBe(first.choices[0]!.message.content)
+    expect(again.usage).toEqual(first.usage)
   })
 
   test('gives alternatives as OpenAI writes them', async () => {

@@ -9,7 +9,7 @@ import type { EventLog, RecordIn } from '../../streams/log.ts'
 import { command, type ExitCode } from '../command.ts'
 import { sealFlags, stateOf, tlsFlags, withLog, withModel } from '../common.ts'
 import { demoMemory } from '../demo/memory.ts'
-import { demoWatch } from '../demo/watching.ts'
+import { demoWatch, WATCH_LOG } from '../demo/watching.ts'
 import { generatedText, headOf, requestsSoFar, work } from '../demo/working.ts'
 import { on, optional, refuseIdle, whole } from '../flags.ts'
 import { openInput } from '../input.ts'
@@ -103,13 +103,21 @@ const startAgain = (
   ].join(' ')
 }
 
-const nextSteps = (again: string, logUrl: string, modelDir: string, isUsual: boolean): string => {
+/** `watched`: the log of the first half; null: there was none. */
+const nextSteps = (
+  again: string,
+  logUrl: string,
+  modelDir: string,
+  isUsual: boolean,
+  watched: string | null,
+): string => {
   const log = quoted(logUrl)
   const model = quoted(modelDir)
   const serve = `${CALL} serve --log ${log} --model ${model} --with-worker`
   return [
     'Try next:',
     `  ${again.padEnd(40)}   go on where this run stopped (kill it midway, too)`,
+    ...(watched === null ? [] : [`  ${CALL} watch --log ${quoted(watched)} --from-beginning --until-idle 100`]),
     `  ${CALL} tail --log ${log} --session ${SESSION} --from-beginning --until-idle 100`,
     `  ${CALL} sessions --log ${log}`,
     `  ${CALL} verify --log ${log} --model ${model}`,
@@ -203,7 +211,7 @@ export const demo = command({
               )
             }
             print(
-              `Everything is in ${log.url}.\n\n${nextSteps(again, log.url, flags.model, !given.has('log') && !given.has('model'))}`,
+              `Everything is in ${log.url}.\n\n${nextSteps(again, log.url, flags.model, !given.has('log') && !given.has('model'), isUsual ? WATCH_LOG : null)}`,
             )
           }
           for (const [, error] of outcome.refused) say(messageOf(error))

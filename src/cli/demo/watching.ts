@@ -17,7 +17,8 @@ import { headOf, work } from './working.ts'
 
 const LINES = inPackage('docs', 'demo', 'harbour-day.txt')
 const SESSION = 'harbour-system'
-const LOG = 'file:.continuo/watch.db'
+/** Where it is kept. */
+export const WATCH_LOG = 'file:.continuo/watch.db'
 const PIECE = 4096
 /** A line stands out that is among this share of the last thousand, as in `continuo watch`. */
 const TOP = 0.005
@@ -62,7 +63,7 @@ export interface Watching {
 export const demoWatch = ({ flags, json, again, named }: Watching): Promise<ExitCode> =>
   withModel(watchModel, {}, (loaded) =>
     withLog(
-      { ...flags, log: LOG },
+      { ...flags, log: WATCH_LOG },
       async (log) => {
         const names = namesOf(log)
         await ensureTopics(log, names)
@@ -73,7 +74,7 @@ export const demoWatch = ({ flags, json, again, named }: Watching): Promise<Exit
         const from = named(LINES)
         if (before !== undefined && (cursor?.offset ?? begin) >= end) {
           if (!json)
-            print(`${from} was read before: ${CALL} watch --log ${LOG} --from-beginning shows what stood out.\n`)
+            print(`${from} was read before: ${CALL} watch --log ${WATCH_LOG} --from-beginning shows what stood out.\n`)
           return 0
         }
         const line = before?.novelty?.lines ?? 0

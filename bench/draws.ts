@@ -20,6 +20,7 @@ const { values } = parseArgs({
   },
 })
 const LENGTH = 8
+const text = readFileSync(values.text)
 
 /** The share of a text's 8-grams that stood in it before. */
 const repeated = (ids: Int32Array): number => {
@@ -50,11 +51,11 @@ try {
     ['memory, learns from draws as well', withMemory('all')],
   ] as const) {
     const { model, tokenizer } = await openPackage(dir, { threads: 2 })
+    const { ids, held } = tokenizer!.pushBytes('', text)
+    const tokens = Int32Array.from([...ids, ...tokenizer!.flush(held)])
     const shares: number[] = []
     for (let seed = 1; seed <= Number(values.seeds); seed += 1) {
       const context = model.createContext()
-      const { ids, held } = tokenizer!.pushBytes('', readFileSync(values.text))
-      const tokens = Int32Array.from([...ids, ...tokenizer!.flush(held)])
       await model.process([{ context, tokens, nats: false }])
       const sampling = { temperature: Number(values.temperature), topK: 0, topP: 1, seed: BigInt(seed) }
       const generate = { ...sampling, count: Number(values.tokens) }

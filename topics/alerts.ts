@@ -1,6 +1,6 @@
 import { z } from 'zod'
 import { cause, count, KEPT, sessionId, type TopicContract } from './common.ts'
-import { lineNovelty } from './novelty.ts'
+import { lineExample, lineNovelty } from './novelty.ts'
 
 /** A line that stands out among the last thousand of its session, by the share that the worker was told (docs/watch.md). */
 export const alert = z.strictObject({
@@ -33,19 +33,7 @@ export const alerts: TopicContract = {
       cause: { topic: 'continuo.chunks', partition: 0, offset: 10, id: null },
       pulse: 39674,
       standsOut: ['structure'],
-      line: {
-        line: 812,
-        fromPulse: 39603,
-        toPulse: 39674,
-        bytes: 70,
-        bits: 318.55,
-        structure: { score: 50.573, rank: 1 },
-        values: { score: 0, rank: 0 },
-        seen: 0,
-        text: '06:34:33 lamp: mantle cracked on bearing 210, burning the reserve wick',
-        pattern: '<*> lamp: mantle cracked on bearing <*> burning the reserve wick',
-        words: [{ word: 'mantle', bits: 53.91 }],
-      },
+      line: lineExample,
     },
   ],
 }

@@ -37,6 +37,21 @@ export const lineNovelty = z.strictObject({
 /** What was new about a line that was read. */
 export type LineNovelty = z.infer<typeof lineNovelty>
 
+/** As observations and alerts tell it. */
+export const lineExample: LineNovelty = {
+  line: 812,
+  fromPulse: 39603,
+  toPulse: 39674,
+  bytes: 70,
+  bits: 318.55,
+  structure: { score: 50.573, rank: 1 },
+  values: { score: 0, rank: 0 },
+  seen: 0,
+  text: '06:34:33 lamp: mantle cracked on bearing 210, burning the reserve wick',
+  pattern: '<*> lamp: mantle cracked on bearing <*> burning the reserve wick',
+  words: [{ word: 'mantle', bits: 53.91 }],
+}
+
 /** Lines of an `observed` event from which on another one begins, so that no event exceeds the record size of a log. */
 export const NOVELTY_SPAN = 128
 /** Of a token that ends more lines than these, the other line ends are bytes of a line. */

@@ -1,6 +1,6 @@
 import { z } from 'zod'
 import { cause, chain, count, KEPT, sessionId, type TopicContract } from './common.ts'
-import { lineNovelty } from './novelty.ts'
+import { lineExample, lineNovelty } from './novelty.ts'
 
 const common = { version: z.literal(1), session: sessionId, cause }
 
@@ -196,21 +196,7 @@ export const observations: TopicContract = {
       predictions: 71,
       nats: 220.8,
       bitsPerByte: 4.4866,
-      lines: [
-        {
-          line: 812,
-          fromPulse: 39603,
-          toPulse: 39674,
-          bytes: 70,
-          bits: 318.55,
-          structure: { score: 50.573, rank: 1 },
-          values: { score: 0, rank: 0 },
-          seen: 0,
-          text: '06:34:33 lamp: mantle cracked on bearing 210, burning the reserve wick',
-          pattern: '<*> lamp: mantle cracked on bearing <*> burning the reserve wick',
-          words: [{ word: 'mantle', bits: 53.91 }],
-        },
-      ],
+      lines: [lineExample],
       last: true,
     },
     {

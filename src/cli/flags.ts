@@ -134,19 +134,17 @@ export const neededWhole = (hint: string, help: string, range: Range = {}): Flag
   read: (given, name) => numberOf(given.at(-1)!, name, true, range),
 })
 
-export const optionalWhole = (hint: string, help: string, range: Range = {}): Flag<number | undefined> => ({
-  kind: 'value',
-  hint,
-  help,
-  read: (given, name) => (given.length === 0 ? undefined : numberOf(given.at(-1)!, name, true, range)),
-})
+const optionalNumber =
+  (whole: boolean) =>
+  (hint: string, help: string, range: Range = {}): Flag<number | undefined> => ({
+    kind: 'value',
+    hint,
+    help,
+    read: (given, name) => (given.length === 0 ? undefined : numberOf(given.at(-1)!, name, whole, range)),
+  })
 
-export const optionalReal = (hint: string, help: string, range: Range = {}): Flag<number | undefined> => ({
-  kind: 'value',
-  hint,
-  help,
-  read: (given, name) => (given.length === 0 ? undefined : numberOf(given.at(-1)!, name, false, range)),
-})
+export const optionalWhole = optionalNumber(true)
+export const optionalReal = optionalNumber(false)
 
 /** The flag under a new name; the former one goes on to work. */
 export const formerly = <T>(name: string, flag: Flag<T>): Flag<T> => ({ ...flag, formerly: name })

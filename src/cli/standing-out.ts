@@ -1,9 +1,9 @@
 /** Lines of a stream that stand out, as people are shown them: by `watch`, from a log or without one, and by the demo. */
 import { styleText } from 'node:util'
-import type { LineNovelty } from '../../topics/novelty.ts'
+import type { Observation } from '../../topics/observations.ts'
+import { bounded } from '../bounded.ts'
 import type { Standing, Word } from '../novelty/judge.ts'
 import { type Part, standsOut } from '../novelty/stands-out.ts'
-import { bounded } from '../watch/bounded.ts'
 import { count, print, printable, printJson } from './output.ts'
 
 /** A line like one that was shown is counted; of more patterns than these the oldest are shown again. */
@@ -14,6 +14,7 @@ const SHOWN = 400
 /** A line that stands out. */
 export interface Found extends Readonly<Record<Part, Standing>> {
   readonly session?: string
+  readonly standsOut: readonly Part[]
   /** Its number, from 1. */
   readonly line: number
   readonly pattern: string
@@ -25,12 +26,16 @@ export interface Found extends Readonly<Record<Part, Standing>> {
   readonly text: string
 }
 
-/** A told line of a session, if it stands out. */
-export const foundIn = (session: string, told: LineNovelty, top: number): Found | null => {
-  const { text, pattern, words } = told
-  if (text === undefined || pattern === undefined || words === undefined || standsOut(told, top).length === 0)
-    return null
-  return { ...told, session, text, pattern, words, first: told.first ?? null, last: told.last ?? null }
+/** The lines of an observation that are among the share `top` of the last thousand of their session. */
+export const foundIn = (event: Observation, top: number): readonly Found[] => {
+  if (event.type !== 'observed') return []
+  const { session, lines = [] } = event
+  return lines.flatMap((told) => {
+    const { text, pattern, words, first = null, last = null } = told
+    const parts = standsOut(told, top)
+    if (text === undefined || pattern === undefined || words === undefined || parts.length === 0) return []
+    return [{ ...told, session, standsOut: parts, text, pattern, words, first, last }]
+  })
 }
 
 const rounded = (number: number, digits: number): number => Number(number.toFixed(digits))
@@ -50,12 +55,11 @@ export interface Shower {
 }
 
 /** `named`: lines are of several sessions. */
-export const createShower = ({ json, top, named = false }: { json: boolean; top: number; named?: boolean }): Shower => {
+export const createShower = ({ json, named = false }: { json: boolean; named?: boolean }): Shower => {
   const patterns = bounded<true>(MOST_PATTERNS)
   let [shown, folded] = [0, 0]
   const show = (found: Found): void => {
-    const { session, line, pattern, words, text } = found
-    const parts = standsOut(found, top)
+    const { session, standsOut: parts, line, pattern, words, text } = found
     const key = `${parts.join(' ')} ${session ?? ''} ${pattern}`
     const isRepeat = patterns.get(key) !== undefined
     patterns.set(key, true)

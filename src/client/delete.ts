@@ -1,7 +1,7 @@
 /** The deletion of a session, as a client asks for it: an event of its own, and the answer of the worker. */
 import { DEAD_LETTER_HEADERS } from '../../topics/deadletters.ts'
 import type { TopicNames } from '../../topics/index.ts'
-import type { EventLog, StoredRecord } from '../streams/log.ts'
+import { type EventLog, hasTopic, type StoredRecord } from '../streams/log.ts'
 import { chunkRecord } from './chunks.ts'
 import { headersOf, textIn } from './records.ts'
 
@@ -119,8 +119,11 @@ export const eraseRecords = async (
   const isLetter = (record: StoredRecord): boolean =>
     isOwn(record) || offsets.has(headersOf(record)[DEAD_LETTER_HEADERS.offset] ?? '')
   let erased = await eraser.erase(names.deadletters, partition, isLetter)
-  const hasAlerts = (await log.topics([names.alerts])).some(({ name }) => name === names.alerts)
-  for (const topic of ['tokens', 'observations', ...(hasAlerts ? (['alerts'] as const) : []), 'chunks'] as const)
-    erased += await eraser.erase(names[topic], partition, isOwn)
+  const outputs = [
+    'tokens',
+    'observations',
+    ...((await hasTopic(log, names.alerts)) ? (['alerts'] as const) : []),
+  ] as const
+  for (const topic of [...outputs, 'chunks'] as const) erased += await eraser.erase(names[topic], partition, isOwn)
   return erased
 }

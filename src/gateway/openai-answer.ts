@@ -107,7 +107,7 @@ const standingOf = async (
 ) => {
   const view = named ? service.sessions.get(session) : undefined
   const closed = view?.status === 'closed'
-  const begun = view === undefined ? named && turns.begun.has(session) : !closed && view.pulse > view.origin
+  const begun = view === undefined ? named && turns.begun.get(session) === true : !closed && view.pulse > view.origin
   const looks = (begun && formStops.length > 0) || after !== undefined
   const last = looks ? await lastAnswer(session, service) : null
   if (after !== undefined && (!begun || last?.requestId !== after))
@@ -225,7 +225,7 @@ export const answer = async (
     const wanted = wantedOf(sent, sent.offsets[before.length]!)
     const told: Asked = { session, key: request.keyName, requestId, sent, wanted, lasts, over: false }
     asked = told
-    if (lasts) turns.begun.add(session)
+    if (lasts) turns.begun.set(session, true)
     reply.headers({ [SESSION_HEADER]: encodeURIComponent(session), 'x-seed': String(seed) })
 
     const collected = openAnswer(stops, served.tokenizer)

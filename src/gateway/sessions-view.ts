@@ -2,12 +2,12 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import type { TopicNames } from '../../topics/index.ts'
 import type { Partitioner } from '../../topics/input.ts'
+import { bounded } from '../bounded.ts'
 import { faultOfFeeding } from '../client/declared.ts'
 import { ContinuoError, codeOf, messageOf } from '../errors.ts'
 import { search } from '../search.ts'
 import { faultOfHead, type Head, type PartitionCursor, unseal } from '../state/head.ts'
 import type { EventLog, StoredRecord } from '../streams/log.ts'
-import { bounded } from '../watch/bounded.ts'
 
 const RETRY = 250 // ms
 /** Deletions that are remembered: somebody may still wait for an answer of a session that is gone. */

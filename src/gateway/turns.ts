@@ -2,6 +2,7 @@
  * Requests to one named session take turns: what a conversation is fed depends on whether the session has begun, so the next request waits until
  * the one before was answered. Another gateway on the same log has turns of its own.
  */
+import { type Bounded, bounded } from '../bounded.ts'
 import { Refusal } from './refusal.ts'
 
 /** Requests that wait for one session. */
@@ -13,12 +14,11 @@ export interface Turns {
   /** Resolves with the function that ends the turn. Throws a Refusal (429) where too many wait; rejects when the signal fires. */
   enter(session: string, signal: AbortSignal): Promise<() => void>
   /** Something was sent to this session; the state topic may not say so yet. */
-  readonly begun: { has(session: string): boolean; add(session: string): void; delete(session: string): void }
+  readonly begun: Bounded<true>
 }
 
 export const openTurns = (): Turns => {
   const queues = new Map<string, (() => void)[]>()
-  const begun = new Set<string>()
   const leave = (session: string): void => {
     const next = queues.get(session)?.shift()
     if (next === undefined) queues.delete(session)
@@ -54,14 +54,6 @@ export const openTurns = (): Turns => {
         leave(session)
       }
     },
-    begun: {
-      has: (session) => begun.has(session),
-      delete: (session) => void begun.delete(session),
-      add(session) {
-        begun.delete(session)
-        begun.add(session)
-        if (begun.size > MOST_BEGUN) begun.delete(begun.values().next().value!)
-      },
-    },
+    begun: bounded(MOST_BEGUN),
   }
 }

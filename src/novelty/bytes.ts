@@ -1,7 +1,6 @@
 /** A state as bytes, little-endian whatever the machine is, and back. */
 
 export interface ByteWriter {
-  u8(value: number): void
   u32(value: number): void
   f32(value: number): void
   f64(value: number): void
@@ -23,7 +22,7 @@ export const createWriter = (): ByteWriter => {
     return at
   }
   return {
-    u8: (value) => view.setUint8(room(1), value),
+    // The view may be another one once there is room.
     u32: (value) => {
       const at = room(4)
       view.setUint32(at, value, true)

@@ -14,7 +14,7 @@ import { ContinuoError } from '../errors.ts'
 import { inParallel } from '../parallel.ts'
 import { IN_TOPIC, type Manifest, PAGE_BYTES } from '../state/manifest.ts'
 import { readSnapshotFile } from '../state/snapshot.ts'
-import type { EventLog, PartitionWriter, StoredRecord } from '../streams/log.ts'
+import { type EventLog, hasTopic, type PartitionWriter, type StoredRecord } from '../streams/log.ts'
 import { textOf } from '../text.ts'
 import { offsetOf } from './blob-topic.ts'
 import { manifestIn } from './manifests.ts'
@@ -161,8 +161,11 @@ export const collectPartition = async (gc: Gc, partition: number): Promise<Colle
     const { logId } = state.cursor ?? owner
     const isNamed = logId !== undefined && log.blobs !== undefined
     const store = isNamed ? await sweepFolder(gc, `${logId}/${partition}`, living, confirm) : null
-    const hasTopic = (await log.topics()).some(({ name }) => name === names.blobs)
-    return { partition, store, topic: hasTopic ? await trimTopic(gc, partition, living, confirm) : null }
+    return {
+      partition,
+      store,
+      topic: (await hasTopic(log, names.blobs)) ? await trimTopic(gc, partition, living, confirm) : null,
+    }
   }
   if (dry) return collect(null)
   const writer = await log.claim(owner.group, owner.topic, partition)

@@ -19,7 +19,7 @@ import { blockBytes, type StateLayout } from '../memory.ts'
 import { inParallel } from '../parallel.ts'
 import { type Head, type PartitionCursor, seal } from '../state/head.ts'
 import { type BlobNames, IN_TOPIC, type PageNames, pagesOf, type RunName } from '../state/manifest.ts'
-import type { EventLog } from '../streams/log.ts'
+import { type EventLog, hasTopic } from '../streams/log.ts'
 import { offsetOf, openTopicStore, type TopicStore } from './blob-topic.ts'
 import { type Keep, keptBlock, type StoredBlocks } from './manifests.ts'
 import type { TurnWriter } from './turns.ts'
@@ -336,7 +336,7 @@ export const openBlobs = async (
 
 /** Logs of older versions have no such topic. */
 const ensureTopic = async (log: EventLog, names: TopicNames): Promise<void> => {
-  if ((await log.topics()).some(({ name }) => name === names.blobs)) return
+  if (await hasTopic(log, names.blobs)) return
   const partitions = await log.partitions(names.chunks)
   await log.createTopics([{ name: names.blobs, partitions, config: contract.settings }])
 }

@@ -11,7 +11,7 @@ import { codeOf, messageOf } from '../errors.ts'
 import { type Head, headDifference, sameHead } from '../state/head.ts'
 import { historyFrom } from '../state/history.ts'
 import { countChanged } from '../streams/grown.ts'
-import type { StoredRecord } from '../streams/log.ts'
+import { hasTopic, type StoredRecord } from '../streams/log.ts'
 import { advance, blank, type SessionState } from './advance.ts'
 import { firstGap, forkEvents, withAncestors } from './ancestors.ts'
 import { type ContextStore, createContextStore } from './context-store.ts'
@@ -308,7 +308,7 @@ const verifyPartition = async (
   const input = cursor?.input
   const validation = { format, input, vocabSize: model.vocabSize, readsText: tokenizer !== null }
   const forks = await forkEvents(log, names.chunks, partition, [begin, end], validation)
-  const there = new Set((await log.topics([names.alerts])).map(({ name }) => name))
+  const hasAlerts = await hasTopic(log, names.alerts)
   const told = new Map<number, number>()
   const deleted = await readDeletions(log, names, partition)
   const scene: Scene = {
@@ -324,7 +324,7 @@ const verifyPartition = async (
       isCancelled: cancelledIn(stored, told),
     },
     validation,
-    outputs: OUTPUTS.filter((topic) => topic !== 'alerts' || there.has(names.alerts)),
+    outputs: OUTPUTS.filter((topic) => topic !== 'alerts' || hasAlerts),
     stored,
     deadLetters: await readDeadLetters(log, names, partition),
     told,

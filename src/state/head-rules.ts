@@ -18,10 +18,10 @@ const MOST_HELD = 32_768
 const MOST_UNFINISHED = 4
 /** base64 of the longest stop string: 256 UTF-16 units, three bytes each. */
 const MOST_TAIL = 1024
-/** A step adds at most so many to a list of surprisals before it looks at SURPRISAL_SPAN: FEED_SLICE of operators/advance.ts. */
-const MOST_SURPRISAL = SURPRISAL_SPAN + 256
-/** The same of lines. */
-const MOST_LINES = NOVELTY_SPAN + 256 * LINES_OF_TOKEN
+/** Tokens that a step reads before it looks at how long the observation is: FEED_SLICE of operators/advance.ts. */
+const MOST_STEP = 256
+const MOST_SURPRISAL = SURPRISAL_SPAN + MOST_STEP
+const MOST_LINES = NOVELTY_SPAN + MOST_STEP * LINES_OF_TOKEN
 /** The surprisal of a token is a difference of two f32, so it is less than twice the largest of them. */
 const MOST_NATS = 2 * 3.4028235e38
 

@@ -251,3 +251,7 @@ export interface OpenLogOptions {
   /** Where blocks of large states are kept: a folder, file:FOLDER, or s3://bucket/prefix. Default: in the log. */
   readonly blobStore?: string
 }
+
+/** Whether the log has this topic of its prefix. */
+export const hasTopic = async (log: Pick<EventLog, 'topics'>, topic: string): Promise<boolean> =>
+  (await log.topics()).some(({ name }) => name === topic)

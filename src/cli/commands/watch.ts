@@ -75,12 +75,8 @@ const fromLog = (flags: Following): Promise<ExitCode> => {
     })
     for await (const { value } of records) {
       const event = JSON.parse(textIn(value)) as Observation
-      if (event.type !== 'observed' || event.lines === undefined) continue
-      lines += event.lines.length
-      for (const told of event.lines) {
-        const found = foundIn(event.session, told, flags.top)
-        if (found !== null) shower.show(found)
-      }
+      if (event.type === 'observed') lines += event.lines?.length ?? 0
+      for (const found of foundIn(event, flags.top)) shower.show(found)
     }
     if (!flags.json) say(outcome(plural(lines, 'line'), shower))
     return 0
@@ -145,9 +141,10 @@ export const watch = command({
           size += line.length + 1
           const cost = own.reduce((a, b) => a + b, 0)
           bits += cost
-          if (standsOut(novelty, flags.top).length === 0) continue
+          const parts = standsOut(novelty, flags.top)
+          if (parts.length === 0) continue
           const [pattern, words] = [novelty.pattern(), novelty.words()]
-          shower.show({ ...novelty, pattern, words, line: records, bits: cost, text: textOf(line) })
+          shower.show({ ...novelty, standsOut: parts, pattern, words, line: records, bits: cost, text: textOf(line) })
         }
         const perByte = size === 0 ? 0 : bits / size
         const read = `${plural(records, 'line')}, ${bytes(size)}, ${perByte.toFixed(3)} bits per byte`

@@ -41,11 +41,7 @@ const foundOut = async (log: EventLog, names: TopicNames): Promise<readonly Foun
   const { begin, end } = await log.bounds(names.observations, 0)
   const found: Found[] = []
   for await (const { records } of log.read(names.observations, 0, begin, { until: end })) {
-    for (const { value } of records) {
-      const event = JSON.parse(textIn(value)) as Observation
-      if (event.type === 'observed')
-        found.push(...(event.lines ?? []).flatMap((line) => foundIn(event.session, line, TOP) ?? []))
-    }
+    for (const { value } of records) found.push(...foundIn(JSON.parse(textIn(value)) as Observation, TOP))
   }
   return found
 }
@@ -93,7 +89,7 @@ export const demoWatch = ({ flags, json, again, named }: Watching): Promise<Exit
           const { chain = null } = head ?? {}
           printJson({ watched: SESSION, lines, stoodOut: found.map(({ line }) => line), chain, ended: outcome.ended })
         } else {
-          const shower = createShower({ json, top: TOP })
+          const shower = createShower({ json })
           for (const each of found) shower.show(each)
           if (head !== undefined) {
             const bits = bitsPer(head.totals.nats, head.totals.predictions)

@@ -13,9 +13,18 @@
 import { parseArgs } from 'node:util'
 import { openPackage } from '../src/models/open.ts'
 import { FEED_SLICE } from '../src/operators/advance.ts'
-import { startWorker } from '../src/operators/worker.ts'
 import { topicNames } from '../topics/index.ts'
-import { documentOf, embeddedPlace, kafkaPlace, median, modelDir, type Place, prepared, quantile } from './support.ts'
+import {
+  documentOf,
+  embeddedPlace,
+  kafkaPlace,
+  median,
+  modelDir,
+  type Place,
+  prepared,
+  quantile,
+  workedOff,
+} from './support.ts'
 
 const { values } = parseArgs({
   options: {
@@ -66,35 +75,13 @@ const stream = async (url: string, commits: number[]): Promise<{ seconds: number
     const [stored] = await log.append(names.chunks, [{ key, value: Buffer.from(JSON.stringify(event)) }])
     last = stored!.offset
   }
-  const started = performance.now()
-  let finished: () => void
-  let failed: (error: unknown) => void
-  const done = new Promise<void>((resolve, reject) => {
-    finished = resolve
-    failed = reject
-  })
-  const worker = await startWorker({
-    log,
-    names,
-    model,
-    tokenizer,
-    group: 'bench',
-    format: 'json',
-    commitInterval: 100,
-    snapshotEvery: 16_384,
-    maxContexts: 16,
-    compactFloor: 4 << 20,
-    warn: (message) => console.error(message),
-    onState: (_, __, error) => {
-      if (error !== undefined) failed(error)
+  const { worker, seconds } = await workedOff(
+    {
+      ...{ log, names, model, tokenizer, snapshotEvery: 16_384, maxContexts: 16, compactFloor: 4 << 20 },
+      onCommit: ({ ms }) => commits.push(ms),
     },
-    onCommit: (commit) => {
-      commits.push(commit.ms)
-      if (commit.offset > last) finished()
-    },
-  })
-  await done
-  const seconds = (performance.now() - started) / 1000
+    last,
+  )
   const chain = worker.tasks.get(0)!.sessions.get('document')!.chain
   await worker.stop()
   await log.close()

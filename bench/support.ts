@@ -5,6 +5,7 @@ import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
+import { startWorker, type Worker, type WorkerOptions } from '../src/operators/worker.ts'
 import type { EventLog } from '../src/streams/log.ts'
 import { openLog } from '../src/streams/open.ts'
 import { TOPICS, topicNames } from '../topics/index.ts'
@@ -76,4 +77,29 @@ export const prepared = async (url: string, partitions: number): Promise<EventLo
   const names = topicNames(log.prefix)
   await log.createTopics(TOPICS.map(({ name, settings }) => ({ name: names[name], partitions, config: settings })))
   return log
+}
+
+/** Starts a worker, and resolves when it has committed the input record at offset `last`: with the worker, and the seconds since before it joined its group. */
+export const workedOff = async (
+  options: Omit<WorkerOptions, 'group' | 'format' | 'commitInterval' | 'warn' | 'onState'>,
+  last: number,
+): Promise<{ readonly worker: Worker; readonly seconds: number }> => {
+  const done = Promise.withResolvers<void>()
+  const started = performance.now()
+  const worker = await startWorker({
+    ...options,
+    group: 'bench',
+    format: 'json',
+    commitInterval: 100,
+    warn: (message) => console.error(message),
+    onState: (_, __, error) => {
+      if (error !== undefined) done.reject(error)
+    },
+    onCommit: (commit) => {
+      options.onCommit?.(commit)
+      if (commit.offset > last) done.resolve()
+    },
+  })
+  await done.promise
+  return { worker, seconds: (performance.now() - started) / 1000 }
 }

@@ -11,10 +11,9 @@ import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { parseArgs } from 'node:util'
 import { openPackage } from '../src/models/open.ts'
-import { startWorker } from '../src/operators/worker.ts'
 import { watchModel } from '../src/places.ts'
 import { topicNames } from '../topics/index.ts'
-import { embeddedPlace, prepared, root } from './support.ts'
+import { embeddedPlace, prepared, root, workedOff } from './support.ts'
 
 const { values } = parseArgs({
   options: {
@@ -80,32 +79,11 @@ const worker = async (pieces: ReturnType<typeof piecesOf>, novelty: boolean): Pr
     pieces.map(([session, text]) => record(session, { type: 'text', text })),
   )
   const last = fed.at(-1)!.offset
-  const done = Promise.withResolvers<void>()
-  const started = performance.now()
-  const running = await startWorker({
-    log,
-    names,
-    model,
-    tokenizer,
-    group: 'bench',
-    format: 'json',
-    commitInterval: 100,
-    snapshotEvery: 65_536,
-    maxContexts: 512,
-    compactFloor: 64 << 20,
-    warn: (message) => console.error(message),
-    onState: (_, __, error) => {
-      if (error !== undefined) done.reject(error)
-    },
-    onCommit: ({ offset }) => {
-      if (offset > last) done.resolve()
-    },
-  })
-  await done.promise
-  const seconds = (performance.now() - started) / 1000
-  await running.stop()
+  const limits = { snapshotEvery: 65_536, maxContexts: 512, compactFloor: 64 << 20 }
+  const done = await workedOff({ log, names, model, tokenizer, ...limits }, last)
+  await done.worker.stop()
   await log.close()
-  return seconds
+  return done.seconds
 }
 
 try {

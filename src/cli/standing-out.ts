@@ -1,4 +1,4 @@
-/** Lines of a stream that stand out, as people are shown them: by `watch`, from a log or without one, and by the demo. */
+/** How `continuo watch` and the demo print the lines of a stream that stand out. */
 import { styleText } from 'node:util'
 import type { Observation } from '../../topics/observations.ts'
 import { bounded } from '../bounded.ts'

@@ -57,7 +57,10 @@ const LEARNING = 100
 /** Most surprising bytes that count. */
 const DEAREST = 8
 const KNOWN_SHARE = 0.1
-/** What is remembered. Words of an entry: a pattern has its key, count, first and last place; a place its key, count, mean, variance and range. */
+/**
+ * The tables of the judge. An entry of PAIRS is a hash; one of PATTERNS two hashes, a count and two places in the stream; one of PLACES (of numbers in
+ * lines of a pattern) two hashes, a count, and mean, variance and range of the logarithms.
+ */
 const PAIRS = { words: 1, key: 1, most: 32_768 } as const
 const PATTERNS = { words: 8, key: 2, most: 4096 } as const
 const PLACES = { words: 8, key: 2, most: 4096 } as const
@@ -160,7 +163,7 @@ export const createJudge = (from?: ByteReader): NoveltyJudge => {
     return count < FEW ? 0 : outside * Math.min(1, log2(count + 1) / log2(MANY + 1))
   }
 
-  /** The share of the pairs of neighbours that were never seen; the line's ends are neighbours too. */
+  /** The share of the line's pairs of neighbouring words that no earlier line had; the beginning and the end of the line count as words. */
   const freshness = (masked: readonly number[]): number => {
     let fresh = 0
     let before = 0
@@ -192,7 +195,7 @@ export const createJudge = (from?: ByteReader): NoveltyJudge => {
 
       const entry = patterns.take(low, high)
       const seen = patterns.u32[entry + SEEN]!
-      // A pattern of two words of 32 bits each and then numbers of 64: the count has the place of one.
+      // FIRST and LAST count 64-bit numbers from the beginning of the entry, which has two hashes, the count and a gap before them.
       const [firstAt, lastAt] = [entry / 2 + FIRST, entry / 2 + LAST]
       const [first, last] = seen === 0 ? [null, null] : [patterns.f64[firstAt]!, patterns.f64[lastAt]!]
       if (seen === 0) patterns.f64[firstAt] = at

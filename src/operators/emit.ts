@@ -69,7 +69,7 @@ const deadLetters = (
   })
 }
 
-/** With `cloudEvents` an output is one, in binary mode: its value is the same. Alerts always are. */
+/** The records of an output. Alerts, and with `cloudEvents` all outputs, are CloudEvents in binary mode: attributes in headers, the same value. */
 export const encodeOutput = (
   output: Output,
   record: StoredRecord,

@@ -5,7 +5,7 @@
  * finds the ids that it generated so far among them. The ids are no part of the model's state: they are kept beside the context, and in a snapshot
  * in the field `recent` of the snapshot's head. Heads in the log have no such field; a replay from the snapshot to the head adds the ids again.
  *
- * And where it asks for `novelty`, what is remembered of its lines (`judged`), in the same way.
+ * The judge of its lines (src/novelty/lines.ts), where the session asks for `novelty`: kept in a snapshot in the field `judged`, and replayed likewise.
  */
 import { MAX_GENERATE_TOKENS, MAX_PENALTY_LAST } from '../../topics/chunks.ts'
 import type { Head, PartitionCursor, SnapshotHead } from '../../topics/state.ts'

@@ -36,7 +36,7 @@ const records = async (): Promise<readonly RecordIn[]> => {
   return all
 }
 
-/** The lines that stood out so far, by what the log has of them. */
+/** The lines that stood out so far, from the observations in the log. */
 const foundOut = async (log: EventLog, names: TopicNames): Promise<readonly Found[]> => {
   const { begin, end } = await log.bounds(names.observations, 0)
   const found: Found[] = []

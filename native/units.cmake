@@ -1,8 +1,8 @@
-# With CONTINUO_UNITS the compiler reads ten sources of a folder as one unit: it reads their headers, most of its work, once for all of them. Units are of
+# With CONTINUO_UNITS the compiler reads `most` sources of a folder as one unit: it reads their headers, most of its work, once for all of them. Units are of
 # one folder, so that a new source changes no unit of another folder; names in a folder's anonymous namespaces are unique there, and each native test has a
 # namespace with its name. CMake's own UNITY_BUILD names sources by absolute paths (before 4.0), and a compiler cache would not find a unit again in another clone.
-option(CONTINUO_UNITS "Compile ten sources of a folder as one unit" OFF)
-function(continuo_units target)
+option(CONTINUO_UNITS "Compile several sources of a folder as one unit" OFF)
+function(continuo_units target most)
   if(NOT CONTINUO_UNITS)
     return()
   endif()
@@ -16,9 +16,13 @@ function(continuo_units target)
       list(APPEND kept ${source})
     else()
       get_filename_component(folder ${path} DIRECTORY)
+      get_source_file_property(own ${source} CONTINUO_UNIT)
+      if(own)
+        string(APPEND folder ${own})
+      endif()
       string(MAKE_C_IDENTIFIER "${folder}" folder)
       # Callers have variables like test_sources: their values are seen here.
-      math(EXPR unit "0${units_count_${folder}} / 10")
+      math(EXPR unit "0${units_count_${folder}} / ${most}")
       math(EXPR units_count_${folder} "0${units_count_${folder}} + 1")
       list(APPEND units ${folder}_${unit})
       string(APPEND units_text_${folder}_${unit} "#include \"${path}\"\n")

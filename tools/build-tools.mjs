@@ -100,7 +100,7 @@ export const installTools = () => {
 }
 
 /**
- * Definitions of CMake for a build of the whole engine: units of ten sources (native/CMakeLists.txt), and a compiler cache where ccache is
+ * Definitions of CMake for a build of the whole engine: units of several sources (native/units.cmake), and a compiler cache where ccache is
  * installed. `units`: false where single sources are compiled.
  */
 export const buildDefinitions = ({ units = true } = {}) => [

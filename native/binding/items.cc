@@ -6,7 +6,7 @@ using Napi::Value;
 
 namespace {
 
-std::string bytes_of(const Value& value) {
+std::string string_of(const Value& value) {
   const auto bytes = value.As<Napi::Uint8Array>();
   return {reinterpret_cast<const char*>(bytes.Data()), bytes.ByteLength()};
 }
@@ -14,10 +14,10 @@ std::string bytes_of(const Value& value) {
 StopStrings stop_of(const Napi::Object& object) {
   StopStrings stop;
   stop.bytes = unwrap<std::shared_ptr<const TokenBytes>>(object.Get("tokenBytes"), token_bytes_tag);
-  stop.tail = bytes_of(object.Get("tail"));
+  stop.tail = string_of(object.Get("tail"));
   const auto list = object.Get("strings").As<Napi::Array>();
   for (uint32_t i = 0; i < list.Length(); ++i) {
-    if (auto string = bytes_of(list.Get(i)); !string.empty()) stop.strings.push_back(std::move(string));
+    if (auto string = string_of(list.Get(i)); !string.empty()) stop.strings.push_back(std::move(string));
   }
   return stop;
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/seconds.h"
 #include "experts/cache_state.h"
 #include "experts/form.h"
 
@@ -14,8 +15,6 @@ using std::chrono::steady_clock;
 constexpr size_t least_depth = 8, most_depth = 32;
 constexpr size_t most_waiting = 1024;  // requests of look-ahead, and as many of warm-up
 constexpr size_t most_notes = 64;
-
-double seconds(steady_clock::duration time) { return std::chrono::duration<double>(time).count(); }
 
 std::vector<size_t> counts_of(std::span<const std::shared_ptr<const LayerFile>> files) {
   std::vector<size_t> out;

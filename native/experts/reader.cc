@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <fcntl.h>
 
+#include "base/seconds.h"
 #include "base/threads.h"
 #include "experts/store.h"
 
@@ -15,8 +16,6 @@ using std::chrono::steady_clock;
 
 constexpr std::array<std::chrono::milliseconds, 2> again_after{std::chrono::milliseconds(10),
                                                                std::chrono::milliseconds(100)};
-
-double seconds(steady_clock::duration time) { return std::chrono::duration<double>(time).count(); }
 
 }  // namespace
 

@@ -41,8 +41,8 @@ constexpr float ngram_dense_steps[4] = {0.1f, 0.2f, 0.2f, 0.1f};
 constexpr float ngram_correction_step = 0.16f;
 
 // A row of a state that may be made up.
-CONTINUO_INLINE float* ngram_row(float* rows, int32_t row, size_t count, size_t width) {
-  return rows + (static_cast<uint32_t>(row) < count ? static_cast<size_t>(row) : 0) * width;
+CONTINUO_INLINE float* ngram_row(float* rows, int32_t row, size_t count, size_t columns) {
+  return rows + (static_cast<uint32_t>(row) < count ? static_cast<size_t>(row) : 0) * columns;
 }
 
 CONTINUO_INLINE float ngram_adagrad(float& squares, float g, float step, float floor) {

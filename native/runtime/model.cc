@@ -287,7 +287,10 @@ Result<std::shared_ptr<const Model>> Model::make(std::string_view graph_json, co
   model->constants = std::move(packed->constants);
   if (auto good = check_geometry(model->graph, model->constant_index, model->programs, model->constants); !good)
     return good.error();
-  for (auto& constant : model->constants) model->device->adopt(constant);
+  for (auto& constant : model->constants) {
+    model->weight_bytes += constant.bytes.size();
+    model->device->adopt(constant);
+  }
   if (auto good = model->find_experts(); !good) return good.error();
   model->packed_file = std::move(packed->file);
   model->note = std::move(packed->note);

@@ -102,6 +102,7 @@ class Model {
   const std::shared_ptr<Device> host_device;  // `device` itself where its memory is the host's
   const HostKernels& host() const { return device->host_kernels(); }
   std::vector<Constant> constants;  // [members of constant_index], in the device's memory; of a volatile table f32
+  size_t weight_bytes = 0;          // of all constants
   std::vector<Program> programs;    // [blocks]
   std::optional<FirstState> first;  // where the graph has a block "first"
   std::unique_ptr<const MemoryModules> modules;  // of the memory outside; null where it has none

@@ -18,9 +18,17 @@ namespace continuo {
 
 class ReadTurns {
  public:
-  // Rows of a turn, where the step has as many left. Several at once, because one fetch of a context's state then
-  // serves all of them.
+  // Rows of a turn, at least, where the step has as many left. Several at once, because one fetch of a context's state
+  // then serves all of them.
   static constexpr size_t rows = 16;
+  // Rows of a turn of a model with so many bytes of state and of weights, whose steps have up to `most` rows. A step
+  // fetches the weights once for all its rows, and the state of each turn. Where the state is the larger part, turns
+  // are longer; each of `threads` has one in a step.
+  static constexpr size_t rows_for(size_t state, size_t weights, size_t most, size_t threads) {
+    const double longer = rows * (static_cast<double>(state) / static_cast<double>(std::max<size_t>(weights, 1)));
+    const size_t longest = std::max(rows, most / std::max<size_t>(threads, 1));
+    return longer < static_cast<double>(longest) ? std::max(rows, static_cast<size_t>(longer)) : longest;
+  }
   // Tokens before the clock, at most, and of a short message.
   static constexpr size_t lead = 64;
 

@@ -37,12 +37,15 @@ size_t Scheduler::messages() {
 
 // Gives up to `rows` rows to reading items, in their order; none to `served`, which has rows of this step already.
 void Scheduler::share(Executor& executor, const Work* served, size_t rows) {
+  const auto& model = executor.model();
+  const size_t most = executor.rows_of(model.graph.language->step);
+  const size_t turn = ReadTurns::rows_for(model.state_bytes, model.weight_bytes, most, executor.pool().threads());
   size_t left = reading_.size() - (served ? 1 : 0);
   for (auto& work : reading_) {
     if (rows == 0) break;
     if (&work == served) continue;
     const size_t before = tokens_.size();
-    if (work.reading()) (void)read(executor, work, std::min(rows, std::max(ReadTurns::rows, rows / left)));
+    if (work.reading()) (void)read(executor, work, std::min(rows, std::max(turn, rows / left)));
     rows -= tokens_.size() - before;
     --left;
   }

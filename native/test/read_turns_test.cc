@@ -50,6 +50,14 @@ struct Queue {
 
 }  // namespace
 
+TEST("read turns: where a step fetches more state than weights, turns are as long as its rows and threads allow") {
+  CHECK(ReadTurns::rows_for(500'000, 12'000'000, 128, 2) == 16);
+  CHECK(ReadTurns::rows_for(30'000, 15'000, 128, 2) == 32);
+  CHECK(ReadTurns::rows_for(1'000'000, 50'000, 128, 2) == 64);
+  CHECK(ReadTurns::rows_for(1'000'000, 0, 128, 16) == 16);
+  CHECK(ReadTurns::rows_for(0, 0, 1, 1) == 16);
+}
+
 TEST("read turns: those that read all the time read the same") {
   Queue queue;
   queue.readers.resize(5);

@@ -22,6 +22,8 @@ export const lineNovelty = z.strictObject({
   structure: standing,
   /** A known kind with a number that does not fit. */
   values: standing,
+  /** The same line over and over. */
+  rate: standing,
   /** Lines of the same pattern before this one, as far as they are remembered; the first pulses of the first and the last of them. */
   seen: count,
   first: count.optional(),
@@ -46,6 +48,7 @@ export const lineExample: LineNovelty = {
   bits: 318.55,
   structure: { score: 50.573, rank: 1 },
   values: { score: 0, rank: 0 },
+  rate: { score: 0, rank: 0 },
   seen: 0,
   text: '06:34:33 lamp: mantle cracked on bearing 210, burning the reserve wick',
   pattern: '<*> lamp: mantle cracked on bearing <*> burning the reserve wick',

@@ -45,7 +45,7 @@ export const watchedScores = (
     at += length
     return judge(bytes.subarray(from, to), bits.subarray(from, to), line)
   })
-  return (['structure', 'values'] as const).flatMap((part) => [
+  return (['structure', 'values', 'rate'] as const).flatMap((part) => [
     { name: part, scores: judged.map((novelty) => novelty[part].score) },
     { name: `rank of ${part}`, scores: judged.map((novelty) => novelty[part].rank ?? 0) },
   ])

@@ -76,6 +76,7 @@ export const createShower = ({ json, named = false }: { json: boolean; named?: b
         standsOut: parts,
         structure: of(found.structure),
         values: of(found.values),
+        rate: of(found.rate),
         pattern,
         seen: found.seen,
         first: found.first,

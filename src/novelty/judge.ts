@@ -1,10 +1,11 @@
 /**
- * What is new about a line, by what a model that learns the stream needed for it (docs/watch.md). Two things are told apart, as people do:
+ * What is new about a line, by what a model that learns the stream needed for it (docs/watch.md). Three things are told apart, as people do:
  *
  *   structure   a kind of line that was not there before: the eight most surprising bytes outside of words with a digit, times
  *               0.1 + the share of its pairs of neighbouring words that were never seen (words with a digit are all one word here)
  *   values      a known kind with a number that does not fit: how far its logarithm lies outside of what the same place of such lines had,
  *               in spreads of that place
+ *   rate        how many of the fifteen lines before were the same line
  *
  * Each is ranked among the last thousand lines. What is kept is bounded: of patterns, places and pairs those that were seen last. It is a part of a
  * session's state: it follows from the lines and their bits alone, on any machine, and goes on where it was written down.
@@ -15,7 +16,7 @@ import { log2 } from './log2.ts'
 import { createRanks } from './ranks.ts'
 import { createTable } from './table.ts'
 
-/** One of both. */
+/** One of the three. */
 export interface Standing {
   readonly score: number
   /** The share of the last lines with a lower score; null while fewer than a hundred lines were read. */
@@ -30,6 +31,7 @@ export interface Word {
 export interface Novelty {
   readonly structure: Standing
   readonly values: Standing
+  readonly rate: Standing
   /** Lines of this pattern before this one, as far as they are remembered. */
   readonly seen: number
   /** Where the first and the last of them stood; null: there was none. */
@@ -81,6 +83,14 @@ const FORGETTING = 0.002
 /** Words that are told, with so many bits at least. */
 const TOLD = 3
 const TOLD_BITS = 4
+/**
+ * Lines that a line is compared with for its rate, and repeats that count: the rest of a long burst is no newer than its tenth line. Where a time stands among
+ * the first words, those of them that have digits differ in lines that are otherwise the same.
+ */
+const BEFORE = 15
+const REPEATS = 9
+const TIMES = 4
+const BETWEEN: ReadonlySet<number> = new Set(Buffer.from(':.,-/'))
 /** Numbers of 32 bits end at 3.4e38. */
 const MOST_SCORE = 3e38
 const LOG10_2 = 0.3010299956639812
@@ -111,6 +121,13 @@ const wordsOf = (line: Uint8Array): readonly Stretch[] => {
   return words
 }
 
+/** Whether a word holds a digit, one of `:.,-/`, and a digit, as times and dates do. */
+const hasTime = (line: Uint8Array, { from, to }: Stretch): boolean => {
+  for (let at = from + 1; at + 1 < to; at += 1)
+    if (isDigit(line[at - 1]!) && isDigit(line[at + 1]!) && BETWEEN.has(line[at]!)) return true
+  return false
+}
+
 /** Decimal logarithms of the line's numbers + 1; NaN for one that is too long. */
 const numbersOf = (line: Uint8Array): readonly number[] => {
   const numbers: number[] = []
@@ -133,6 +150,9 @@ export const createJudge = (from?: ByteReader): NoveltyJudge => {
   const places = createTable(PLACES, from)
   const structures = createRanks(WINDOW, LEARNING, from)
   const values = createRanks(WINDOW, LEARNING, from)
+  const rates = createRanks(WINDOW, LEARNING, from)
+  /** Hashes of the lines before, the last one first; 0: there was none. */
+  const before = Uint32Array.from({ length: BEFORE }, () => from?.u32() ?? 0)
   for (const at of patterns.entries())
     for (const field of [FIRST, LAST])
       if (!isCount(patterns.f64[at / 2 + field]!)) throw new Unreadable('has a pattern without its place')
@@ -166,13 +186,26 @@ export const createJudge = (from?: ByteReader): NoveltyJudge => {
   /** The share of the line's pairs of neighbouring words that no earlier line had; the beginning and the end of the line count as words. */
   const freshness = (masked: readonly number[]): number => {
     let fresh = 0
-    let before = 0
+    let last = 0
     for (const word of [...masked, 0]) {
-      pairs.take(joined(before, word), 0)
+      pairs.take(joined(last, word), 0)
       if (pairs.isNew) fresh += 1
-      before = word
+      last = word
     }
     return fresh / (masked.length + 1)
+  }
+
+  /** How many of the lines before were the same. Then the line is one of them. */
+  const repeats = (line: Uint8Array, words: readonly Stretch[]): number => {
+    const timed = words[0]?.isValue || words.slice(0, TIMES).some((word) => hasTime(line, word)) ? TIMES : 0
+    const same = words
+      .map(({ from, to, isValue }, i) => (isValue && i < timed ? 1 : hashOf(line, from, to, SEEDS[1])))
+      .reduce(joined, SEEDS[1])
+    const hash = Math.max(same, 1)
+    const count = before.filter((one) => one === hash).length
+    before.copyWithin(1, 0)
+    before[0] = hash
+    return Math.min(count, REPEATS)
   }
 
   return {
@@ -192,6 +225,7 @@ export const createJudge = (from?: ByteReader): NoveltyJudge => {
         strangest = Math.max(strangest, strangeness(places.take(joined(low, i), joined(high, i)), x))
       }
       strangest = Math.fround(strangest)
+      const repeated = repeats(line, words)
 
       const entry = patterns.take(low, high)
       const seen = patterns.u32[entry + SEEN]!
@@ -206,6 +240,7 @@ export const createJudge = (from?: ByteReader): NoveltyJudge => {
       return {
         structure: { score: structure, rank: structures.rank(structure) },
         values: { score: strangest, rank: values.rank(strangest) },
+        rate: { score: repeated, rank: rates.rank(repeated) },
         seen,
         first,
         last,
@@ -219,7 +254,8 @@ export const createJudge = (from?: ByteReader): NoveltyJudge => {
       }
     },
     write(to) {
-      for (const part of [pairs, patterns, places, structures, values]) part.write(to)
+      for (const part of [pairs, patterns, places, structures, values, rates]) part.write(to)
+      for (const hash of before) to.u32(hash)
     },
   }
 }

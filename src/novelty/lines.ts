@@ -17,7 +17,7 @@ const UNPREDICTED = 8
 const TOLD_RANK = 0.95
 const TOLD_TEXT = 200
 const TOLD_WORD = 40
-const VERSION = 1
+const VERSION = 2
 // biome-ignore lint/suspicious/noControlCharactersInRegex: they are what is looked for.
 const CONTROLS = /[\u0000-\u001f\u007f]/g
 const LONE_HALF = /[\ud800-\udbff]$/
@@ -49,12 +49,13 @@ const toldOf = (
   line: Uint8Array,
   cost: Pick<LineNovelty, 'line' | 'fromPulse' | 'toPulse' | 'bytes' | 'bits'>,
 ): LineNovelty => {
-  const { structure, values, seen, first, last } = novelty
-  const tells = [structure, values].some(({ score, rank }) => score > 0 && rank !== null && rank >= TOLD_RANK)
+  const { structure, values, rate, seen, first, last } = novelty
+  const tells = [structure, values, rate].some(({ score, rank }) => score > 0 && rank !== null && rank >= TOLD_RANK)
   return {
     ...cost,
     structure: standing(structure),
     values: standing(values),
+    rate: standing(rate),
     seen,
     ...(first !== null && last !== null && { first, last }),
     ...(tells && {

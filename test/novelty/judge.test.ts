@@ -1,5 +1,6 @@
 import { describe, expect, test } from 'vitest'
 import { createJudge, MARK, type Novelty } from '../../src/novelty/judge.ts'
+import { standsOut } from '../../src/novelty/stands-out.ts'
 
 const judgeAll = (lines: readonly string[], bitsOf: (line: string) => number = () => 0.1): Novelty[] => {
   const { judge } = createJudge()
@@ -56,6 +57,25 @@ describe('a line', () => {
     expect(values.score).toBeGreaterThanOrEqual(least)
     if (least === 0) expect(values.score).toBe(0)
     expect(values.rank).toBeGreaterThanOrEqual(rank === 1 ? 0.99 : 0)
+  })
+
+  test.each([
+    ['the same line over and over', () => 'disk full', true],
+    ['the same line but for its time', (i: number) => `12:00:${i + 10} 1789 disk full`, true],
+    ['lines of one kind with other numbers', (i: number) => `the disk of host ${i} is full`, false],
+  ])('is of a burst, or not: %s', (_, line, burst) => {
+    const judged = judgeAll([...steady(400), ...Array.from({ length: 40 }, (_, i) => line(i))]).slice(400)
+    expect(judged.slice(0, 12).map(({ rate }) => rate.score)).toEqual(
+      burst ? [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 9, 9] : new Array(12).fill(0),
+    )
+    const tenth = standsOut(judged[9]!, 0.005)
+    expect(tenth.includes('rate')).toBe(burst)
+  })
+
+  test('that the stream repeats all the time does not stand out by its rate', () => {
+    const judged = judgeAll(new Array(400).fill('still here'))
+    expect(judged.at(-1)!.rate.score).toBe(9)
+    expect(judged.slice(200).some((line) => standsOut(line, 0.005).includes('rate'))).toBe(false)
   })
 
   test('says which of its words cost most', () => {

@@ -104,7 +104,7 @@ export const watch = command({
     ...blockFlags,
   },
   notes:
-    'Without --log nothing is kept when the command ends. docs/watch.md says what the two scores are and what they cannot see.',
+    'Without --log nothing is kept when the command ends. docs/watch.md says what the scores are and what they cannot see.',
   examples: [
     'watch /var/log/syslog',
     'watch app.log --top 0.01 --join "^\\d{4}-"',

@@ -34,6 +34,8 @@ export interface Captures {
   begin(head: Head): void
   /** The capture's snapshot is whole in the log. */
   written(capture: Capture): void
+  /** Whether a snapshot is whole in the log whose head is still to be committed: nobody else knows of its blobs. */
+  readonly hasUncommitted: boolean
   /** The head commits next: the capture of its step is queued, if there is one. */
   due(head: Head): void
   /** The oldest in the queue. Throws what `fail` was told. */
@@ -121,6 +123,10 @@ export const createCaptures = (maxRequired: number, wake: () => void): Captures 
     },
     written(capture) {
       for (const found of ofSteps.values()) if (found.capture === capture) found.state = 'written'
+    },
+    get hasUncommitted() {
+      for (const { state } of ofSteps.values()) if (state === 'written') return true
+      return false
     },
     due(head) {
       const found = ofSteps.get(head)

@@ -99,7 +99,11 @@ export const createCompaction = (deps: CompactionDeps): Compaction => {
 
   /** Nothing is on its way to the blob store or to a commit, and no capture is being copied, whose blocks nobody could name yet. */
   const isQuiet = (): boolean =>
-    !table.captures.isCopying && blobs?.isAhead !== true && snapshots.isIdle && !table.hasTouched
+    !table.captures.isCopying &&
+    !table.captures.hasUncommitted &&
+    blobs?.isAhead !== true &&
+    snapshots.isIdle &&
+    !table.hasTouched
 
   return {
     async compact() {

@@ -89,6 +89,30 @@ onBothLogs((fresh) => {
     120_000,
   )
 
+  test('what a fork wrote before its first head commits is not taken for garbage', () =>
+    growing.use(async (bench) => {
+      // A commit rests so long that the look for garbage comes between the snapshot of the child and the commit of its head.
+      const running = await bench.start({ compactFloor: 8, snapshotEvery: 1000, commitInterval: 700 })
+      await bench.feed(read('gone', textOf(1300)))
+      await running.idle()
+      await bench.feed(
+        event('gone', { type: 'close' }),
+        read('parent', textOf(700, 2)),
+        event('child', { type: 'open', from: { session: 'parent' } }),
+        read('other', 'a little'),
+      )
+      await running.idle()
+      // The garbage is gone, the child is not.
+      await eventually(async () => {
+        await bench.feed(read('other', 'and on'))
+        await running.idle()
+        expect((await bench.log.bounds(bench.names.blobs, 0)).begin).toBeGreaterThan(0)
+      })
+      await running.worker.stop()
+      expect((await snapshotOf(bench, 'child')).blobs!.count).toBe(2)
+      expect(await faults(bench)).toBe('')
+    }, fresh()))
+
   test(
     'when nothing lives all is trimmed, and a session that begins anew has its blocks behind it',
     () =>

@@ -15,13 +15,16 @@ import type { NotRecomputed, Scene, Subject } from './verify-scene.ts'
 import type { StoredSnapshot } from './verify-snapshots.ts'
 import { OUTPUTS, type Placed, placedOf, placeOf } from './verify-stored.ts'
 
+/** The pulse at which the step of an output ended, at least. */
+const endOf = ({ toPulse, pulse, events }: Placed): number => toPulse ?? pulse ?? (events?.at(-1)?.pulse ?? -1) + 1
+
 const startOf =
   (pulse: number, offset: number, complete: boolean) =>
   (record: StoredRecord): boolean => {
     const value = placedOf(record)
     if (value.cause.offset !== offset) return value.cause.offset > offset
     // The end of a generation may come without tokens, at the pulse where the head before it stands.
-    return !complete && ((value.toPulse ?? value.pulse ?? 0) > pulse || typeof value.finish === 'string')
+    return !complete && (endOf(value) > pulse || typeof value.finish === 'string')
   }
 
 /** Nothing more is said of the session. */

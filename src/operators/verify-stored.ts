@@ -138,6 +138,8 @@ export interface Placed {
   readonly cause: Cause
   readonly toPulse?: number
   readonly pulse?: number
+  /** Of `remembered`: what happened, each behind the token with its pulse. */
+  readonly events?: readonly { readonly pulse?: number }[]
   readonly finish?: string | null
 }
 

@@ -24,6 +24,8 @@ export interface Found extends Readonly<Record<Part, Standing>> {
   readonly bits: number
   readonly words: readonly Word[]
   readonly text: string
+  /** The earlier line that is most like this one; null: none is; undefined: nobody asked. */
+  readonly nearest?: { readonly line: number; readonly text: string } | null
 }
 
 /** The lines of an observation that are among the share `top` of the last thousand of their session. */
@@ -84,6 +86,7 @@ export const createShower = ({ json, named = false }: { json: boolean; named?: b
         bits: rounded(found.bits, 2),
         words: words.map(({ word, bits }) => ({ word, bits: rounded(bits, 2) })),
         text,
+        ...(found.nearest !== undefined && { nearest: found.nearest }),
       })
       return
     }
@@ -95,6 +98,12 @@ export const createShower = ({ json, named = false }: { json: boolean; named?: b
     )
     const dear = words.map(({ word, bits }) => `${word} (${bits.toFixed(0)} bits)`).join(', ')
     if (dear !== '') print(`           new in it: ${printable(dear)}`)
+    if (found.nearest !== undefined)
+      print(
+        found.nearest === null
+          ? '           no earlier line is like it'
+          : `           nearest: ${count(found.nearest.line)}  ${printable(found.nearest.text)}`,
+      )
   }
   return {
     show,

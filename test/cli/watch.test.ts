@@ -121,6 +121,41 @@ describe('a stream of lines', () => {
   })
 })
 
+describe('of several sources', () => {
+  const mixed = join(folder, 'mixed.log')
+  // What host-2 says all the time is new to host-1.
+  const lines = usual.flatMap((line, i) => [
+    `host-1 ${line}`,
+    `host-2 disk ${i % 4} is at ${40 + ((i * 7) % 30)} percent`,
+    ...(i === 450 ? ['host-1 disk 3 is at 61 percent'] : []),
+  ])
+  beforeAll(() => writeFileSync(mixed, lines.map((line) => `${line}\n`).join('')))
+
+  test('each has a session, and is judged among its own lines', async () => {
+    const at = lines.indexOf('host-1 disk 3 is at 61 percent', 900) + 1
+    const shown = await json<Shown & { session: string }>('watch', mixed, '--sessions', '1')
+    expect(shown.find(({ line }) => line === at)).toMatchObject({ session: 'host-1', standsOut: ['structure'] })
+    const together = await json<Shown>('watch', mixed)
+    expect(together.find(({ line }) => line === at)).toBeUndefined()
+    const { err, out } = await continuo(['watch', mixed, '--sessions', '1'])
+    expect(err).toMatch(/^1,201 lines of 2 sessions, /)
+    expect(out).toContain(`structure 1.000  host-1\n           host-1 disk 3 is at 61 percent\n`)
+  })
+
+  test('the nearest earlier line is told, too', async () => {
+    const shown = await json<Shown & { nearest: { line: number; text: string } }>('watch', path, '--explain')
+    expect(shown.find(({ line }) => line === 502)!.nearest.text).toMatch(
+      /^sent connection \d+ of peer north-\d after \d+ ms$/,
+    )
+    const { out } = await continuo(['watch', path, '--explain'])
+    expect(out).toMatch(/47000 ms\n(.*\n)? +nearest: 5\d\d {2}sent connection /)
+    expect(await continuo(['watch', '--log', 'file:none.db', '--explain'])).toMatchObject({
+      code: 2,
+      err: expect.stringContaining('leave out --explain'),
+    })
+  })
+})
+
 test('a control sequence in a line does not reach a terminal as one in JSON', async () => {
   const evil = join(folder, 'evil.log')
   writeFileSync(evil, [...usual, '\u001b[2J wiped the screen and everything on it'].join('\n'))

@@ -2,13 +2,13 @@ import type { Observation } from '../../../topics/observations.ts'
 import { follow } from '../../client/follow.ts'
 import { textIn } from '../../client/records.ts'
 import { namesOf } from '../../client/topics.ts'
-import { createJudge, type Novelty } from '../../novelty/judge.ts'
 import { standsOut } from '../../novelty/stands-out.ts'
 import { createContextStore } from '../../operators/context-store.ts'
 import { watchModel } from '../../places.ts'
 import { textOf } from '../../text.ts'
-import { createCosts } from '../../watch/costs.ts'
+import { fieldOf } from '../../watch/field.ts'
 import { beginsOf, createLines } from '../../watch/lines.ts'
+import { createSessions, type Read, type Sessions } from '../../watch/sessions.ts'
 import { command, type ExitCode } from '../command.ts'
 import {
   blockFlags,
@@ -27,24 +27,15 @@ import { bytes, count, plural, quoted, say } from '../output.ts'
 import { exitCodeOfSignal, untilSignal } from '../signals.ts'
 import { createShower, foundIn, type Shower } from '../standing-out.ts'
 
-/** Records of a stream with the bits that they cost, as they come. */
-async function* judged(
+/** Records of a stream, read as they come. */
+async function* readAll(
   pieces: AsyncIterable<Uint8Array | null>,
-  costs: ReturnType<typeof createCosts>,
+  sessions: Sessions,
   join: RegExp | null,
-): AsyncGenerator<{ readonly line: Uint8Array; readonly bits: Float64Array; readonly novelty: Novelty }> {
+): AsyncGenerator<Read> {
   const lines = createLines(join)
-  const novelties = createJudge()
-  let number = 0
-  const read = async function* (records: readonly Uint8Array[]) {
-    const all = await costs.read(records)
-    for (const [i, line] of records.entries()) {
-      number += 1
-      yield { line, bits: all[i]!, novelty: novelties.judge(line, all[i]!, number) }
-    }
-  }
-  for await (const piece of pieces) if (piece !== null) yield* read(lines.push(piece))
-  yield* read(lines.flush())
+  for await (const piece of pieces) if (piece !== null) yield* sessions.read(lines.push(piece))
+  yield* sessions.read(lines.flush())
 }
 
 const outcome = (read: string, { shown, folded }: Shower): string =>
@@ -99,6 +90,11 @@ export const watch = command({
     session: optional('ID', 'with --log: only this session'),
     'from-beginning': on('with --log: what is already there first'),
     'until-idle': optionalWhole('MS', 'with --log: end when nothing came for so long', { min: 0 }),
+    sessions: optional(
+      'FIELD',
+      'a session for each value of this field, which learns its lines alone: the number of a word, or a name (host=…, a member of JSON)',
+    ),
+    explain: on('show the nearest earlier line too'),
     join: optional('REGEX', 'only lines that match begin a record; others are joined to the one before (stack traces)'),
     ...readingFlags,
     ...blockFlags,
@@ -109,13 +105,19 @@ export const watch = command({
     'watch /var/log/syslog',
     'watch app.log --top 0.01 --join "^\\d{4}-"',
     'watch app.log --json',
+    'watch /var/log/syslog --sessions 4 --explain',
     'watch --log file:continuo.db --from-beginning',
   ],
   async run({ log, ...flags }, [file = '-'], given) {
     if (log !== undefined) {
-      const idle = ['model', 'join', ...Object.keys(readingFlags), ...Object.keys(blockFlags)].filter((name) =>
-        given.has(name),
-      )
+      const idle = [
+        'model',
+        'join',
+        'sessions',
+        'explain',
+        ...Object.keys(readingFlags),
+        ...Object.keys(blockFlags),
+      ].filter((name) => given.has(name))
       if (file !== '-' || idle.length > 0)
         throw usage(
           `With --log the sessions of a log are watched, which a worker reads: leave out ${file !== '-' ? quoted(file) : `--${idle[0]}`}.`,
@@ -124,6 +126,7 @@ export const watch = command({
     }
     refuseIdle(given, ['session', 'from-beginning', 'until-idle', ...TLS_FLAGS], '--log URL')
     const join = flags.join === undefined ? null : beginsOf(flags.join)
+    const field = flags.sessions === undefined ? undefined : fieldOf(flags.sessions)
     const input = await openInput(file)
     const stopping = untilSignal()
     return withModel(flags.model ?? watchModel, flags, async ({ model, tokenizer }) => {
@@ -131,10 +134,11 @@ export const watch = command({
         throw usage('This model has no tokenizer, and lines are text. Name a model that reads text.')
       const contexts = createContextStore(model, { warn: say, blocks: blocksOf(flags, given, model) })
       try {
-        const costs = createCosts(contexts, contexts.createContext(), tokenizer)
+        const sessions = createSessions(contexts, tokenizer, { field, explains: flags.explain })
         let [records, size, bits] = [0, 0, 0]
-        const shower = createShower(flags)
-        for await (const { line, bits: own, novelty } of judged(input.read(stopping), costs, join)) {
+        const shower = createShower({ ...flags, named: field !== undefined })
+        for await (const read of readAll(input.read(stopping), sessions, join)) {
+          const { session, line, number, bits: own, novelty } = read
           // A long file is not read to its end behind a signal.
           if (stopping.aborted) break
           records += 1
@@ -144,11 +148,21 @@ export const watch = command({
           const parts = standsOut(novelty, flags.top)
           if (parts.length === 0) continue
           const [pattern, words] = [novelty.pattern(), novelty.words()]
-          shower.show({ ...novelty, standsOut: parts, pattern, words, line: records, bits: cost, text: textOf(line) })
+          shower.show({
+            ...novelty,
+            ...(field !== undefined && { session }),
+            ...(flags.explain && { nearest: read.nearest() }),
+            ...{ standsOut: parts, pattern, words, line: number, bits: cost, text: textOf(line) },
+          })
         }
         const perByte = size === 0 ? 0 : bits / size
-        const read = `${plural(records, 'line')}, ${bytes(size)}, ${perByte.toFixed(3)} bits per byte`
+        const of = field === undefined ? '' : ` of ${plural(sessions.begun, 'session')}`
+        const read = `${plural(records, 'line')}${of}, ${bytes(size)}, ${perByte.toFixed(3)} bits per byte`
         if (!flags.json) say(outcome(read, shower))
+        if (sessions.forgotten > 0)
+          say(
+            `${plural(sessions.forgotten, 'session')} that came least lately gave way to others; where one came again it began anew. Split the stream, or name a field with fewer values.`,
+          )
         return stopping.aborted ? exitCodeOfSignal(stopping) : 0
       } finally {
         await contexts.close()

@@ -19,49 +19,62 @@ const LARGE = 1 << 16
 const SPARE_BYTES = 1 << 28
 /** After so long without use it goes back to the system, ms. */
 const SPARE_TIME = 10_000
-const spare: ArrayBuffer[] = []
-let spareBytes = 0
-let expiry: NodeJS.Timeout | null = null
 
-const expire = (): void => {
-  spare.length = 0
-  spareBytes = 0
-  expiry = null
+export interface Spare {
+  /** Memory that is yet to be written. Zeroing a large one would take as long as the copy into it. */
+  uninitialised(bytes: number): Uint8Array<ArrayBuffer>
+  /**
+   * For memory that came from `uninitialised` and that nobody reads any more: the next one may have it. Every large array that V8 makes anew
+   * brings a collection of garbage nearer, and with states of many megabytes these would fill a third of the event loop's time.
+   */
+  giveBack(...used: readonly Uint8Array<ArrayBufferLike>[]): void
 }
 
-/** The smallest that is large enough, and not so large that most of it would lie idle. */
-const takeSpare = (bytes: number): ArrayBuffer | null => {
-  let best = -1
-  for (const [at, { byteLength }] of spare.entries())
-    if (byteLength >= bytes && byteLength <= 2 * bytes && (best < 0 || byteLength < spare[best]!.byteLength)) best = at
-  if (best < 0) return null
-  const [taken] = spare.splice(best, 1)
-  spareBytes -= taken!.byteLength
-  expiry?.refresh()
-  return taken!
-}
+export const createSpare = (): Spare => {
+  const spare: ArrayBuffer[] = []
+  let spareBytes = 0
+  let expiry: NodeJS.Timeout | null = null
 
-/** Memory that is yet to be written. Zeroing a large one would take as long as the copy into it. */
-export const uninitialised = (bytes: number): Uint8Array<ArrayBuffer> => {
-  const used = bytes < LARGE ? null : takeSpare(bytes)
-  if (used !== null) return new Uint8Array(used, 0, bytes)
-  const { buffer, byteOffset, length } = Buffer.allocUnsafeSlow(bytes)
-  return new Uint8Array(buffer as ArrayBuffer, byteOffset, length)
-}
+  const expire = (): void => {
+    spare.length = 0
+    spareBytes = 0
+    expiry = null
+  }
 
-/**
- * For memory that came from `uninitialised` and that nobody reads any more: the next one may have it. Every large array that V8 makes anew
- * brings a collection of garbage nearer, and with states of many megabytes these would fill a third of the event loop's time.
- */
-export const giveBack = (...used: readonly Uint8Array<ArrayBufferLike>[]): void => {
-  for (const { buffer, byteOffset } of used) {
-    if (!(buffer instanceof ArrayBuffer) || byteOffset !== 0 || spare.includes(buffer)) continue
-    if (buffer.byteLength < LARGE || spareBytes + buffer.byteLength > SPARE_BYTES) continue
-    spare.push(buffer)
-    spareBytes += buffer.byteLength
-    expiry ??= setTimeout(expire, SPARE_TIME).unref()
+  /** The smallest that is large enough, and not so large that most of it would lie idle. */
+  const take = (bytes: number): ArrayBuffer | null => {
+    let best = -1
+    for (const [at, { byteLength }] of spare.entries())
+      if (byteLength >= bytes && byteLength <= 2 * bytes && (best < 0 || byteLength < spare[best]!.byteLength))
+        best = at
+    if (best < 0) return null
+    const [taken] = spare.splice(best, 1)
+    spareBytes -= taken!.byteLength
+    expiry?.refresh()
+    return taken!
+  }
+
+  return {
+    uninitialised(bytes) {
+      const used = bytes < LARGE ? null : take(bytes)
+      if (used !== null) return new Uint8Array(used, 0, bytes)
+      const { buffer, byteOffset, length } = Buffer.allocUnsafeSlow(bytes)
+      return new Uint8Array(buffer as ArrayBuffer, byteOffset, length)
+    },
+    giveBack(...used) {
+      for (const { buffer, byteOffset } of used) {
+        if (!(buffer instanceof ArrayBuffer) || byteOffset !== 0 || spare.includes(buffer)) continue
+        if (buffer.byteLength < LARGE || spareBytes + buffer.byteLength > SPARE_BYTES) continue
+        spare.push(buffer)
+        spareBytes += buffer.byteLength
+        expiry ??= setTimeout(expire, SPARE_TIME).unref()
+      }
+    },
   }
 }
+
+/** Of the process. */
+export const { uninitialised, giveBack } = createSpare()
 
 /** sha256 of the pieces one after the other, 64 hexadecimal digits. */
 export const digest = (pieces: readonly Uint8Array[]): Promise<string> => bulk().digest(pieces)

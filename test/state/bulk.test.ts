@@ -1,12 +1,13 @@
 /** Memory that is used again. */
 import { describe, expect, it, vi } from 'vitest'
-import { giveBack, join, uninitialised } from '../../src/bulk.ts'
+import { createSpare, giveBack, join, uninitialised } from '../../src/bulk.ts'
 
 const KB = 1024
 const MB = KB * KB
 
 describe('large memory that was given back', () => {
   it('goes to the next that needs as much, or most of it; the smallest that does', () => {
+    const { uninitialised, giveBack } = createSpare()
     const [small, large] = [uninitialised(3 * MB), uninitialised(5 * MB)]
     giveBack(large, small)
     const other = uninitialised(2 * MB)
@@ -18,6 +19,7 @@ describe('large memory that was given back', () => {
   })
 
   it('goes to one only, also when it was given back twice', () => {
+    const { uninitialised, giveBack } = createSpare()
     const memory = uninitialised(7 * MB)
     giveBack(memory, memory)
     giveBack(memory)
@@ -26,10 +28,9 @@ describe('large memory that was given back', () => {
     expect(two.buffer).not.toBe(memory.buffer)
   })
 
-  it('goes back to the system when nobody has used any for a while', async () => {
+  it('goes back to the system when nobody has used any for a while', () => {
     vi.useFakeTimers()
-    vi.resetModules()
-    const own = await import('../../src/bulk.ts')
+    const own = createSpare()
     try {
       const memory = own.uninitialised(11 * MB)
       own.giveBack(memory)
@@ -48,7 +49,8 @@ describe('large memory that was given back', () => {
     }
   })
 
-  it('is kept up to a bound, and only where it is large and whole', async () => {
+  it('is kept up to a bound, and only where it is large and whole', () => {
+    const { uninitialised, giveBack } = createSpare()
     const few = uninitialised(KB)
     const part = uninitialised(9 * MB).subarray(MB)
     giveBack(few, part)
@@ -60,7 +62,9 @@ describe('large memory that was given back', () => {
     const kept = many.filter(({ buffer }) => again.has(buffer)).length
     expect(kept).toBeGreaterThan(20)
     expect(kept * 10 * MB).toBeLessThanOrEqual(256 * MB)
-    // What is made of it has the length that was asked for.
+  })
+
+  it('becomes an array of the length that was asked for', async () => {
     giveBack(uninitialised(100 * KB))
     expect(await join([Uint8Array.of(1, 2), new Uint8Array(80 * KB).fill(3)])).toHaveLength(80 * KB + 2)
   })

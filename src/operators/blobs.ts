@@ -28,11 +28,24 @@ import type { Capture, CapturedBlocks } from './types.ts'
 /** Blobs of one snapshot that are hashed and written at a time. */
 const WRITES = 4
 
+/** Of a session none of whose blocks is known. */
+const NO_LIFE: Life = { born: Number.NEGATIVE_INFINITY, origin: -1 }
+
 const text = new TextEncoder()
 
-/** The frozen blocks of a session as its newest snapshot names them, while the context that began at `origin` goes on. */
-export interface KnownBlocks extends StoredBlocks {
+/**
+ * A context from its beginning on: that of the session that was born at this offset, which was last reset at pulse `origin`. A session that is closed and forked
+ * anew has another one, which may have the same origin.
+ */
+export interface Life {
+  readonly born: number
   readonly origin: number
+}
+export const lifeOf = ({ born, conductor: { origin } }: Head): Life => ({ born, origin })
+
+/** The frozen blocks of a session as its newest snapshot names them, while the same context goes on. */
+export interface KnownBlocks extends StoredBlocks {
+  readonly life: Life
 }
 
 /** How the dead leave. */
@@ -45,8 +58,8 @@ export interface PartitionBlobs {
   readonly removal: Removal
   /** As a manifest says it. */
   readonly where: string
-  /** Blocks of the session that need not be captured again. */
-  known(session: string, origin: number): BlobNames
+  /** Blocks of the session at this head that need not be captured again. */
+  known(head: Head): BlobNames
   /** The session's context came to memory, with these blocks; and has left it. */
   begin(session: string, blocks: KnownBlocks | undefined): void
   end(session: string): void
@@ -150,7 +163,8 @@ const createBlobs = (where: string, removal: Removal, layout: StateLayout): Part
 
   const replace = (session: string, blocks: KnownBlocks): void => {
     const before = sessions.get(session)
-    if (before === undefined) return
+    // A capture of the life before may be written when the session has begun anew.
+    if (before === undefined || before.life.born > blocks.life.born) return
     sessions.set(session, blocks)
     for (const [g, own] of before.names.entries()) {
       const now = new Set(blocks.names[g]!.map(({ hash }) => hash))
@@ -169,9 +183,9 @@ const createBlobs = (where: string, removal: Removal, layout: StateLayout): Part
     store,
     removal,
     where,
-    known(session, origin) {
+    known({ session, born, conductor: { origin } }) {
       const found = sessions.get(session)
-      return found?.origin === origin ? found.names : none
+      return found?.life.born === born && found.life.origin === origin ? found.names : none
     },
     begin(session, blocks) {
       forsake(session)
@@ -180,7 +194,7 @@ const createBlobs = (where: string, removal: Removal, layout: StateLayout): Part
       // What was moved and left while the session was being rebuilt is captured anew.
       const known = names.some((own) => own.some(isLeft)) ? none : names
       const pages = known === names && blocks?.where === where ? blocks.pages : none
-      const own = { origin: blocks?.origin ?? -1, names: known, pages, where }
+      const own = { life: blocks?.life ?? NO_LIFE, names: known, pages, where }
       sessions.set(session, own)
       allOf(own).forEach(remember)
     },
@@ -192,8 +206,7 @@ const createBlobs = (where: string, removal: Removal, layout: StateLayout): Part
       writingAhead += 1
       try {
         const names = await named(head, blocks)
-        const { origin } = head.conductor
-        replace(head.session, { origin, names, pages: sessions.get(head.session)?.pages ?? none, where })
+        replace(head.session, { life: lifeOf(head), names, pages: sessions.get(head.session)?.pages ?? none, where })
         const bytes = blocks.fresh.flat().reduce((sum, block) => sum + block.bytes.length, 0)
         early.set(head.session, { names, bytes: (early.get(head.session)?.bytes ?? 0) + bytes })
         return names
@@ -208,7 +221,7 @@ const createBlobs = (where: string, removal: Removal, layout: StateLayout): Part
       if (blocks === undefined) return null
       const names = await named(head, blocks)
       const pages = await paged(names)
-      const written = { origin: head.conductor.origin, names, pages, where }
+      const written = { life: lifeOf(head), names, pages, where }
       if (noting) for (const blob of allOf(written)) noted.set(blob.place, blob)
       failpoint('blobs.written')
       replace(head.session, written)

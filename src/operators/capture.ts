@@ -27,7 +27,7 @@ export const captureOf = async (
     const kept = history.kept()
     if (blobs === null) return { head, kept, state: await context.state(), gates }
     const pulse = head.conductor.globalStep
-    let names = blobs.known(head.session, head.conductor.origin)
+    let names = blobs.known(head)
     for (;;) {
       const { hot, frozen, fresh, numbers, more } = await context.capture({ pulse, ends: names.map(endOf), most })
       const known = names.map((own, g) => within(own, frozen[g]!))

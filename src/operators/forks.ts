@@ -2,7 +2,7 @@
 import type { Context } from '../engine/context.ts'
 import type { Head } from '../state/head.ts'
 import { SpillLost } from '../state/spill.ts'
-import type { PartitionBlobs } from './blobs.ts'
+import { lifeOf, type PartitionBlobs } from './blobs.ts'
 import { forkedHead } from './fork.ts'
 import type { LiveSession } from './resting.ts'
 import type { Restored } from './restore.ts'
@@ -70,15 +70,15 @@ export const createForks = ({
     const taken = await take(id, () => rebuilt(id), shareOf(work.record))
     if (taken === null) return null
     const { head, context } = taken.session
-    const { origin } = head.conductor
     // What of the parent lies in the blob store lies there for the child, too.
+    const child = forkedHead(work, head)
     const blocks =
-      blobs === null ? undefined : { origin, names: blobs.known(id, origin), pages: [], where: blobs.where }
+      blobs === null ? undefined : { life: lifeOf(child), names: blobs.known(head), pages: [], where: blobs.where }
     try {
       const forked = await forkContext(context)
       const history = taken.session.history.copy()
       rest(taken.session)
-      return { head: forkedHead(work, head), context: forked, history, ...(blocks && { blocks }) }
+      return { head: child, context: forked, history, ...(blocks && { blocks }) }
     } catch (error) {
       throw error instanceof SpillLost ? spillLostOf(id, error) : error
     }

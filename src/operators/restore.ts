@@ -23,7 +23,7 @@ import {
 import { createHistory, historyIn, withoutHistory } from '../state/history.ts'
 import { advance, clockOf, type SessionState } from './advance.ts'
 import { parentBefore } from './ancestors.ts'
-import type { KnownBlocks } from './blobs.ts'
+import { type KnownBlocks, lifeOf } from './blobs.ts'
 import { compactionHint } from './compacted-input.ts'
 import type { Contexts } from './context-store.ts'
 import { NOBODY, parentOf, sessionFor } from './fork.ts'
@@ -79,7 +79,7 @@ const loadSnapshot = async (deps: RestoreDeps, partition: number, target: Head):
       )
     }
     failpoint('restore.snapshot')
-    const blocks = stored === null ? undefined : { origin: head.conductor.origin, ...stored }
+    const blocks = stored === null ? undefined : { life: lifeOf(head), ...stored }
     return { head, context: await filled(model, state, head), history, ...(blocks && { blocks }) }
   } catch (error) {
     const code = codeOf(error)

@@ -15,6 +15,7 @@ import { checkPulse, decodeSnapshot, readSnapshotFile } from '../state/snapshot.
 import type { EventLog } from '../streams/log.ts'
 import type { SessionState } from './advance.ts'
 import { type Right, type Wrong, wrongBlobs, wrongPages } from './blob-check.ts'
+import { type Life, lifeOf } from './blobs.ts'
 import { CAPTURE_BYTES } from './capture.ts'
 import { BlockLost, manifestIn, wholeSnapshot } from './manifests.ts'
 import { readSnapshot } from './snapshots.ts'
@@ -87,32 +88,29 @@ export const readSnapshots = async (
   return snapshots
 }
 
-/** The blocks of a session that were hashed already: frozen ones do not change while its context goes on. */
+/** The blocks of a session that were hashed already: frozen ones do not change while the same context goes on. */
 export interface Hashed {
-  origin: number
+  life: Life | null
   /** Of each growth, in the order of runs; and one past the last of them. */
   readonly own: readonly Map<number, string>[]
   readonly ends: number[]
 }
 
 export const nothingHashed = ({ growth }: StateLayout): Hashed => ({
-  origin: -1,
+  life: null,
   own: growth.map(() => new Map()),
   ends: growth.map(() => 0),
 })
 
 /** Hashes what is new, and forgets what is gone. Gives the sha256 of the rest of the state. */
-const hashParts = async (
-  context: Context,
-  { conductor: { globalStep: pulse, origin } }: Head,
-  hashed: Hashed,
-): Promise<string> => {
+const hashParts = async (context: Context, head: Head, hashed: Hashed): Promise<string> => {
   const { own, ends } = hashed
-  if (origin !== hashed.origin) {
+  const { globalStep: pulse, origin } = head.conductor
+  if (hashed.life?.born !== head.born || hashed.life.origin !== origin) {
     for (const each of own) each.clear()
     ends.fill(0)
   }
-  hashed.origin = origin
+  hashed.life = lifeOf(head)
   for (;;) {
     const { hot, frozen, fresh, more } = await context.capture({ pulse, ends, most: CAPTURE_BYTES })
     for (const [g, blocks] of fresh.entries())

@@ -113,6 +113,20 @@ onBothLogs((fresh) => {
       expect(await faults(bench)).toBe('')
     }, fresh()))
 
+  test('a session that was closed and forked anew has the blocks of its new life', () =>
+    growing.use(async (bench) => {
+      await bench.feed(read('s', textOf(300)), read('parent', textOf(300, 2)))
+      await bench.settle()
+      await bench.feed(
+        event('s', { type: 'close' }),
+        event('s', { type: 'open', from: { session: 'parent' } }),
+        read('s', 'and on'),
+      )
+      await bench.settle()
+      expect((await snapshotOf(bench, 's')).blobs!.count).toBe(1)
+      expect(await faults(bench)).toBe('')
+    }, fresh()))
+
   test(
     'when nothing lives all is trimmed, and a session that begins anew has its blocks behind it',
     () =>

@@ -1,9 +1,22 @@
-/** Printing: lines, JSON lines, tables, numbers for people. */
+/** Printing: lines, JSON lines, tables, numbers for people. What goes to a terminal commands it nowhere (terminal.ts); a pipe gets every byte. */
+import { escaped, escapedAround, escapedJson, inCell } from '../terminal.ts'
 
-export const print = (line: string): void => void process.stdout.write(`${line}\n`)
-export const printJson = (value: unknown): void => void process.stdout.write(`${JSON.stringify(value)}\n`)
+/** Characters of a cell of a table: an id may have thousands. */
+const MOST_CELL = 80
+
+export const print = (line: string): void =>
+  void process.stdout.write(`${process.stdout.isTTY ? escapedAround(line) : line}\n`)
+export const printJson = (value: unknown): void => {
+  const json = JSON.stringify(value)
+  process.stdout.write(`${process.stdout.isTTY ? escapedJson(json) : json}\n`)
+}
+/** One row of a list, whatever stands in it. */
+export const printRow = (text: string): void => print(inCell(text, Number.POSITIVE_INFINITY))
+/** A name from outside as a part of a row; JSON has it whole. */
+export const shortName = (name: string): string => inCell(name, MOST_CELL)
 /** Beside the output: what happened, what to do. */
-export const say = (line: string): void => void process.stderr.write(`${line}\n`)
+export const say = (line: string): void =>
+  void process.stderr.write(`${process.stderr.isTTY ? escapedAround(line) : line}\n`)
 
 export const count = (value: number): string => Math.round(value).toLocaleString('en-US')
 
@@ -20,15 +33,12 @@ export const bytes = (value: number): string => {
 export const bitsPer = (nats: number, predictions: number): number | null =>
   predictions === 0 ? null : nats / Math.LN2 / predictions
 
-// biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are what it is about.
-const CONTROLS = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f]/g
-
-/** Text from outside as a terminal may see it: a control sequence in a document must not command the terminal. */
-export const printable = (text: string): string => (process.stdout.isTTY ? text.replace(CONTROLS, '\u{fffd}') : text)
+/** Text that is written without a line end. */
+export const write = (text: string): void => void process.stdout.write(process.stdout.isTTY ? escaped(text) : text)
 
 /** One line of at most `width` characters, quoted like JSON. */
 export const preview = (text: string, width = 60): string => {
-  const quoted = JSON.stringify(text).replace(CONTROLS, '\u{fffd}')
+  const quoted = escaped(JSON.stringify(text))
   return quoted.length <= width ? quoted : `${quoted.slice(0, width - 1)}…`
 }
 
@@ -36,8 +46,11 @@ export const preview = (text: string, width = 60): string => {
 export const quoted = (word: string): string =>
   /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", `'\\''`)}'`
 
-/** Columns that begin with `>` stand right. */
-export const table = (header: readonly string[], rows: readonly (readonly string[])[]): string => {
+/** Columns that begin with `>` stand right. Cells are one row, and cut in the middle where they are long; those of the last column are not cut. */
+export const table = (header: readonly string[], given: readonly (readonly string[])[]): string => {
+  const rows = given.map((row) =>
+    row.map((cell, at) => inCell(cell, at === header.length - 1 ? Number.POSITIVE_INFINITY : MOST_CELL)),
+  )
   const names = header.map((name) => name.replace(/^>/, ''))
   const widths = names.map((name, at) => Math.max(name.length, ...rows.map((row) => row[at]!.length)))
   const format = (row: readonly string[]): string =>

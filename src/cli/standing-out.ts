@@ -4,7 +4,7 @@ import type { Observation } from '../../topics/observations.ts'
 import { bounded } from '../bounded.ts'
 import type { Standing, Word } from '../novelty/judge.ts'
 import { type Part, standsOut } from '../novelty/stands-out.ts'
-import { count, print, printable, printJson } from './output.ts'
+import { count, print, printJson } from './output.ts'
 
 /** A line like one that was shown is counted; of more patterns than these the oldest are shown again. */
 const MOST_PATTERNS = 4096
@@ -44,9 +44,9 @@ const rounded = (number: number, digits: number): number => Number(number.toFixe
 
 /** The line with the words that cost most marked, on a terminal. */
 const marked = (text: string, words: readonly Word[]): string => {
-  const shown = printable(text.length > SHOWN ? `${text.slice(0, SHOWN)}…` : text)
+  const shown = text.length > SHOWN ? `${text.slice(0, SHOWN)}…` : text
   if (!process.stdout.isTTY) return shown
-  return words.reduce((line, { word }) => line.replace(printable(word), (own) => styleText('yellow', own)), shown)
+  return words.reduce((line, { word }) => line.replace(word, (own) => styleText('yellow', own)), shown)
 }
 
 export interface Shower {
@@ -92,17 +92,17 @@ export const createShower = ({ json, named = false }: { json: boolean; named?: b
     }
     if (isRepeat) return
     const ranks = parts.map((part) => `${part} ${found[part].rank!.toFixed(3)}`).join(', ')
-    const who = named ? `  ${printable(session ?? '')}` : ''
+    const who = named ? `  ${session ?? ''}` : ''
     print(
       `${count(line).padStart(9)}  ${ranks}${who}\n           ${marked(text, words).replaceAll('\n', '\n           ')}`,
     )
     const dear = words.map(({ word, bits }) => `${word} (${bits.toFixed(0)} bits)`).join(', ')
-    if (dear !== '') print(`           new in it: ${printable(dear)}`)
+    if (dear !== '') print(`           new in it: ${dear}`)
     if (found.nearest !== undefined)
       print(
         found.nearest === null
           ? '           no earlier line is like it'
-          : `           nearest: ${count(found.nearest.line)}  ${printable(found.nearest.text)}`,
+          : `           nearest: ${count(found.nearest.line)}  ${found.nearest.text}`,
       )
   }
   return {

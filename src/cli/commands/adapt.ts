@@ -9,7 +9,7 @@ import { command, type ExitCode } from '../command.ts'
 import { deviceFlag, expertFlags, modelFlag, sealFlags, sealOf, threadsFlag, withModel } from '../common.ts'
 import { checkComplete, openExport } from '../export-file.ts'
 import { neededWhole, on, optional, refuseIdle, usage, whole } from '../flags.ts'
-import { bytes, count, plural, print, printJson, say } from '../output.ts'
+import { bytes, count, plural, print, printJson, say, shortName } from '../output.ts'
 
 const lossText = (value: number | null): string => (value === null ? 'a number that is not finite' : value.toFixed(4))
 
@@ -93,7 +93,7 @@ export const adapt = command({
         if (flags.json) printJson({ session, ...told, chain, seconds, file: out, bytes: file.length })
         else {
           for (const line of linesOf(report, seconds)) print(line)
-          print(`Wrote ${out}: session "${session}", chain ${chain}, ${bytes(file.length)}.`)
+          print(`Wrote ${out}: session "${shortName(session)}", chain ${chain}, ${bytes(file.length)}.`)
         }
         return 0
       } finally {

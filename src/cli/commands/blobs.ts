@@ -15,7 +15,7 @@ import type { EventLog } from '../../streams/log.ts'
 import { command, type ExitCode } from '../command.ts'
 import { blobFlags, inputTopicFlag, logFlags, partitionsOf, sealFlags, withExistingLog } from '../common.ts'
 import { list, nearest, on, refuseIdle, usage } from '../flags.ts'
-import { bytes, count, plural, print, printable, printJson, say } from '../output.ts'
+import { bytes, count, plural, print, printJson, say } from '../output.ts'
 
 const amount = (of: Amount): string => `${plural(of.blobs, 'blob')} (${bytes(of.bytes)})`
 
@@ -32,7 +32,7 @@ const tell = ({ partition, store, topic }: Collected, dry: boolean): void => {
 
 const tellOrphan = ({ folder, mark, removed, ...held }: Orphan): void => {
   const whose = mark === null ? 'no mark' : `"${mark}"`
-  print(printable(`${folder}: ${whose}, ${amount(held)}${removed ? ', removed' : ''}.`))
+  print(`${folder}: ${whose}, ${amount(held)}${removed ? ', removed' : ''}.`)
 }
 
 /** Groups that the partitions belong to, with the topic that each reads. */

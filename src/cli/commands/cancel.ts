@@ -6,7 +6,7 @@ import { namesOf } from '../../client/topics.ts'
 import { command } from '../command.ts'
 import { logFlags, partitionsOf, withExistingLog } from '../common.ts'
 import { optional, usage } from '../flags.ts'
-import { print, printJson } from '../output.ts'
+import { print, printJson, shortName } from '../output.ts'
 import { checkSession } from './feed.ts'
 
 const eventOf = (requestId: string): ChunkInput => {
@@ -38,7 +38,7 @@ export const cancel = command({
       if (flags.json) printJson({ session, requestId, partition, offset })
       else
         print(
-          `Asked for the end of request ${requestId} of session "${session}": ${names.chunks} partition ${partition}, offset ${offset}.`,
+          `Asked for the end of request ${shortName(requestId!)} of session "${shortName(session)}": ${names.chunks} partition ${partition}, offset ${offset}.`,
         )
       return 0
     })

@@ -7,7 +7,7 @@ import { SessionManager } from '../../sessions/manager.ts'
 import { command, type ExitCode } from '../command.ts'
 import { generatingFlags, modelFlag, withModel } from '../common.ts'
 import { choice, optional, usage, whole } from '../flags.ts'
-import { print, printable, printJson, say } from '../output.ts'
+import { print, printJson, say, write } from '../output.ts'
 import { drawn, generateEvent, recommendedFlag, samplingFlags } from '../sampling.ts'
 import { exitCodeOfSignal, untilSignal } from '../signals.ts'
 
@@ -114,7 +114,7 @@ export const chat = command({
           ...options,
           signal: terminal.answer(),
           onText: (piece) => {
-            if (!json) process.stdout.write(printable(piece))
+            if (!json) write(piece)
           },
         })
         const { finish, ids, head } = generation

@@ -5,7 +5,7 @@ import { namesOf } from '../../client/topics.ts'
 import { command, type ExitCode } from '../command.ts'
 import { inputTopicFlag, logFlags, partitionsOf, withExistingLog } from '../common.ts'
 import { nearest, on, optional, optionalWhole, refuseIdle, usage } from '../flags.ts'
-import { plural, preview, print, printable, printJson, say } from '../output.ts'
+import { plural, preview, printJson, printRow, say, shortName } from '../output.ts'
 import { exitCodeOfSignal, untilSignal } from '../signals.ts'
 
 const asJson = ({ at, offset, key, value, timestamp, reason, batch, fault }: DeadLetter) => ({
@@ -13,7 +13,7 @@ const asJson = ({ at, offset, key, value, timestamp, reason, batch, fault }: Dea
   ...{ session: key === null ? null : textIn(key), reason, bytes: value?.length ?? 0, batch, fault },
 })
 
-const who = ({ key }: DeadLetter): string => (key === null || key.length === 0 ? '(no key)' : textIn(key))
+const who = ({ key }: DeadLetter): string => (key === null || key.length === 0 ? '(no key)' : shortName(textIn(key)))
 
 const line = (letter: DeadLetter): string => {
   const { at, value, reason, batch, fault } = letter
@@ -83,7 +83,7 @@ export const deadletters = command({
             if (!matches(letter, filter)) continue
             found += 1
             if (flags.json) printJson(asJson(letter))
-            else print(printable(line(letter)))
+            else printRow(line(letter))
           }
         }
         if (!flags.json) say(`${plural(found, 'dead letter')} in ${log.url}.`)
@@ -93,7 +93,7 @@ export const deadletters = command({
       const { replayed, before, refused } = await replayDeadLetters(log, {
         ...filter,
         ...{ names, partitions, again: flags.again, signal },
-        onLetter: (done) => (flags.json ? printJson(replayedJson(done)) : print(printable(replayedLine(done)))),
+        onLetter: (done) => (flags.json ? printJson(replayedJson(done)) : printRow(replayedLine(done))),
       })
       if (!flags.json)
         say(

@@ -8,7 +8,7 @@ import { type Purged, purgePartition } from '../../operators/purge.ts'
 import { command, type ExitCode } from '../command.ts'
 import { blobFlags, inputTopicFlag, logFlags, partitionsOf, sealFlags, stateOf, withExistingLog } from '../common.ts'
 import { on, usage } from '../flags.ts'
-import { bytes, plural, print, printable, printJson, say } from '../output.ts'
+import { bytes, plural, print, printJson, say, shortName } from '../output.ts'
 import { exitCodeOfSignal, untilSignal } from '../signals.ts'
 import { checkSession } from './feed.ts'
 
@@ -79,7 +79,7 @@ export const deleteSession = command({
             )
           const refusal = await deletionOf(log, names, partition, offset, answers[partition]!, signal)
           if (refusal === undefined) return exitCodeOfSignal(signal)
-          if (refusal !== null) say(printable(refusal))
+          if (refusal !== null) say(refusal)
           else deleted.push({ session: victim, partition, offset })
         }
       }
@@ -107,16 +107,16 @@ export const deleteSession = command({
         return 0
       }
       if (deleted.length === 0)
-        print(printable(`There is no session "${session}" in ${log.url}. What may have been left of it was removed.`))
+        print(`There is no session "${shortName(session)}" in ${log.url}. What may have been left of it was removed.`)
       for (const { session: victim, partition, offset } of deleted)
-        print(printable(`Deleted session "${victim}" of partition ${partition}, by the event at offset ${offset}.`))
+        print(`Deleted session "${shortName(victim)}" of partition ${partition}, by the event at offset ${offset}.`)
       for (const { partition, sessions, bytes: size } of purged)
         print(
           `Partition ${partition}: wrote ${plural(sessions, 'session')} anew (${bytes(size)} of snapshots), removed the rest.`,
         )
       if (flags.records) print(`Erased ${plural(erased, 'record')} from input and outputs.`)
       if (named.length > 0)
-        say(printable(`Its forks go on, and their heads name it: ${named.join(', ')}. --forks deletes them too.`))
+        say(`Its forks go on, and their heads name it: ${named.join(', ')}. --forks deletes them too.`)
       if (log.kind === 'kafka')
         say('Brokers remove what was trimmed with the segments that it lies in (docs/manage.md).')
       return 0

@@ -13,7 +13,7 @@ import { demoWatch, WATCH_LOG } from '../demo/watching.ts'
 import { generatedText, headOf, requestsSoFar, work } from '../demo/working.ts'
 import { on, optional, refuseIdle, whole } from '../flags.ts'
 import { openInput } from '../input.ts'
-import { bitsPer, count, plural, print, printable, printJson, quoted, say } from '../output.ts'
+import { bitsPer, count, plural, print, printJson, quoted, say } from '../output.ts'
 import { exitCodeOf } from './run.ts'
 
 const TALE = inPackage('docs', 'demo', 'harbour-log.txt')
@@ -203,7 +203,7 @@ export const demo = command({
               text: written,
             })
           } else {
-            if (tokens > 0) print(`\n${printable(written)}\n`)
+            if (tokens > 0) print(`\n${written}\n`)
             if (head !== undefined) {
               const { globalStep } = head.conductor
               print(

@@ -5,7 +5,7 @@ import type { Check } from '../doctor/check.ts'
 import { checkLog } from '../doctor/log.ts'
 import { checkEngine, checkModel, checkVersions } from '../doctor/machine.ts'
 import { optional, refuseIdle } from '../flags.ts'
-import { print, printable, printJson } from '../output.ts'
+import { print, printJson } from '../output.ts'
 
 const MARKS = { ok: 'ok  ', warn: 'warn', fail: 'FAIL' } as const
 
@@ -52,8 +52,8 @@ export const doctor = command({
     if (flags.json) printJson({ ok, checks: checks.map(asJson) })
     else {
       for (const { name, status, detail, remedy } of checks) {
-        print(printable(`${MARKS[status]}  ${name.padEnd(12)} ${detail}`))
-        if (remedy !== undefined) print(printable(`      ${' '.repeat(12)} → ${remedy}`))
+        print(`${MARKS[status]}  ${name.padEnd(12)} ${detail}`)
+        if (remedy !== undefined) print(`      ${' '.repeat(12)} → ${remedy}`)
       }
     }
     return ok ? 0 : 1

@@ -26,7 +26,7 @@ import {
   withModel,
 } from '../common.ts'
 import { on, optional, optionalWhole, refuseIdle, usage } from '../flags.ts'
-import { bytes, count, print, printJson, say } from '../output.ts'
+import { bytes, count, print, printJson, say, shortName } from '../output.ts'
 import { checkSession } from './feed.ts'
 
 interface Place {
@@ -122,7 +122,9 @@ export const exportSession = command({
         const pulse = conductor.globalStep
         if (flags.json) printJson({ session, pulse, chain, file: path, bytes: file.length, complete: cursor.complete })
         else
-          print(`Wrote ${path}: session "${session}" at pulse ${count(pulse)}, chain ${chain}, ${bytes(file.length)}.`)
+          print(
+            `Wrote ${path}: session "${shortName(session)}" at pulse ${count(pulse)}, chain ${chain}, ${bytes(file.length)}.`,
+          )
         if (!cursor.complete) {
           say(
             `The session stands inside the record at offset ${cursor.offset}; import takes it only after that is finished.`,

@@ -11,7 +11,7 @@ import { command, type ExitCode } from '../command.ts'
 import { checkInput, logFlags, sessionFlag, withLog } from '../common.ts'
 import { on, optional, optionalChoice, optionalWhole, refuseIdle, usage, whole } from '../flags.ts'
 import { openInput } from '../input.ts'
-import { bytes as bytesText, plural, print, printJson, say } from '../output.ts'
+import { bytes as bytesText, plural, print, printJson, say, shortName } from '../output.ts'
 import { generateEvent, samplingFlags, topLogprobsFlag } from '../sampling.ts'
 import { exitCodeOfSignal, untilSignal } from '../signals.ts'
 
@@ -129,7 +129,7 @@ export const feed = command({
       if (flags.json) printJson(result)
       else {
         const where = placeText(fed, `${names.chunks} partition`)
-        print(`Fed session "${session}": ${bytesText(bytes)} in ${plural(events, 'event')}${where}.`)
+        print(`Fed session "${shortName(session)}": ${bytesText(bytes)} in ${plural(events, 'event')}${where}.`)
         if (result.requestId !== null) print(`Request: ${result.requestId}`)
       }
       if (!interrupted) return 0

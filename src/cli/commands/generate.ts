@@ -13,7 +13,7 @@ import { command } from '../command.ts'
 import { blockFlags, blocksOf, generatingFlags, modelFlag, withModel } from '../common.ts'
 import { needed, refuseIdle, usage, whole } from '../flags.ts'
 import { openInput } from '../input.ts'
-import { printable, printJson, say } from '../output.ts'
+import { printJson, say, write } from '../output.ts'
 import { drawn, generateEvent, recommendedFlag, samplingFlags, topLogprobsFlag } from '../sampling.ts'
 
 interface Outputs {
@@ -104,7 +104,7 @@ export const generate = command({
         const result = await continuePrompt(loaded, contexts, [...prompt, request], (text) => {
           if (flags.json || text === '') return
           ends = text.endsWith('\n')
-          process.stdout.write(printable(text))
+          write(text)
         })
         if (flags.json) printJson(result)
         else if (!ends) process.stdout.write('\n')

@@ -31,7 +31,7 @@ import {
   withModel,
 } from '../common.ts'
 import { checkComplete, openExport } from '../export-file.ts'
-import { count, print, printJson, say } from '../output.ts'
+import { count, print, printJson, say, shortName } from '../output.ts'
 import { checkSession } from './feed.ts'
 
 const invalid = (message: string): ContinuoError => new ContinuoError('INVALID', message)
@@ -145,7 +145,7 @@ export const importSession = command({
             })
           else {
             print(
-              `Session "${session}" begins in ${log.url}, partition ${partition}, at pulse ${count(conductor.globalStep)}, chain ${chain}.`,
+              `Session "${shortName(session)}" begins in ${log.url}, partition ${partition}, at pulse ${count(conductor.globalStep)}, chain ${chain}.`,
             )
             if (taken)
               print(`The plain decoder read it: ${count(takenOver)} tokens were taken over into the memory outside.`)

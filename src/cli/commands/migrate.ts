@@ -13,7 +13,7 @@ import { command, type ExitCode } from '../command.ts'
 import { groupFlag, inputTopicFlag, replayFlags, sealFlags, tlsFlags, withLog, withModel } from '../common.ts'
 import { list, needed, on, optional, optionalChoice, optionalWhole, usage } from '../flags.ts'
 import { partitionerHelp } from '../input-flags.ts'
-import { count, plural, print, printable, printJson, say } from '../output.ts'
+import { count, plural, print, printJson, say, shortName } from '../output.ts'
 import { exitCodeOfSignal } from '../signals.ts'
 import { interruptible, type Work } from '../work.ts'
 import { exitCodeOf } from './run.ts'
@@ -71,7 +71,7 @@ const compare = async (to: EventLog, toNames: ReturnType<typeof namesOf>, plan: 
       if (now !== undefined && selfOf(now) === selfOf(head)) equal += 1
       else
         different.push(
-          `Session "${id}" stood at pulse ${head.conductor.globalStep}, chain ${head.chain}, ${head.status}; in the new log ${now === undefined ? 'there is none' : `it stands at pulse ${now.conductor.globalStep}, chain ${now.chain}, ${now.status}`}.`,
+          `Session "${shortName(id)}" stood at pulse ${head.conductor.globalStep}, chain ${head.chain}, ${head.status}; in the new log ${now === undefined ? 'there is none' : `it stands at pulse ${now.conductor.globalStep}, chain ${now.chain}, ${now.status}`}.`,
         )
     }
   }
@@ -121,7 +121,7 @@ export const migrate = command({
       })
       for (const id of drop)
         if (!plan.states.some(({ heads }) => heads.has(id)) && plan.left.dropped === 0)
-          say(printable(`There is no session "${id}" in ${from.url}.`))
+          say(`There is no session "${shortName(id)}" in ${from.url}.`)
       await ensureTopics(to, toNames, plan.partitions)
       const onCopied = (done: number): void => work.show(`${count(done)} records copied`)
       const copied: Copied = await copyEvents({
@@ -151,7 +151,7 @@ export const migrate = command({
           `Copied ${plural(copied.records, 'record')} of ${plural(plan.sessions.size, 'session')} to ${to.url}, ${plural(plan.partitions, 'partition')}. Left out: ${dropped} of dropped sessions, ${deleted} of deleted ones, ${plural(batches, 'batch', 'batches')} that cannot be decoded.`,
         )
         for (const [id, partition] of plan.placed)
-          print(printable(`Session "${id}" is in partition ${partition}; its id belongs to another one.`))
+          print(`Session "${shortName(id)}" is in partition ${partition}; its id belongs to another one.`)
       }
       if (flags.model === undefined) {
         if (flags.json) printJson({ ...about, computed: false })
@@ -195,7 +195,7 @@ export const migrate = command({
               : 'Computed with another model than that of the old log: sessions, and the tokens that they generated, are its own. Nothing was compared.',
           )
         else {
-          for (const line of found.different.slice(0, SHOWN)) print(printable(line))
+          for (const line of found.different.slice(0, SHOWN)) print(line)
           print(
             `Computed and compared: clock, chain and sums of ${plural(found.equal, 'session')} are those of ${from.url}${found.different.length === 0 ? '' : `; ${found.different.length} differ`}.`,
           )

@@ -13,7 +13,7 @@ import { fileNames } from '../../models/package.ts'
 import { command } from '../command.ts'
 import { withModel } from '../common.ts'
 import { nearest, on, optionalWhole, usage } from '../flags.ts'
-import { bytes, count, print, printable, printJson, say } from '../output.ts'
+import { bytes, count, print, printJson, say } from '../output.ts'
 import { expertLines, expertsOf, type ShownExperts } from '../show/experts.ts'
 import { figureLines, planLines } from '../show/plan.ts'
 import { type Trace, traceInput, traceLines, traceStep } from '../show/trace.ts'
@@ -152,7 +152,7 @@ export const model = command({
       })
     }
     if (flags.json) printJson(jsonOf(shown, flags.plan, trace))
-    else for (const line of textOf(shown, flags.plan, trace)) print(printable(line))
+    else for (const line of textOf(shown, flags.plan, trace)) print(line)
     return 0
   },
 })

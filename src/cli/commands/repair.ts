@@ -20,7 +20,7 @@ import {
   withModel,
 } from '../common.ts'
 import { optional } from '../flags.ts'
-import { plural, print, printable, printJson, say } from '../output.ts'
+import { plural, print, printJson, say, shortName } from '../output.ts'
 
 const tell = ({ session, partition, blobs, wrong, repaired, anew, reason, left }: Repaired): void => {
   if (reason === null) return
@@ -30,9 +30,9 @@ const tell = ({ session, partition, blobs, wrong, repaired, anew, reason, left }
       ? 'all put back'
       : `${repaired} put back`
   const what = blobs === 0 ? 'its snapshot cannot be read' : `${wrong} of ${plural(blobs, 'blob')} wrong`
-  print(printable(`Session "${session}" (partition ${partition}): ${what}${blobs === 0 && !anew ? '' : `, ${done}`}.`))
-  print(printable(`  ${reason}`))
-  if (left !== null) print(printable(`  ${left}`))
+  print(`Session "${shortName(session)}" (partition ${partition}): ${what}${blobs === 0 && !anew ? '' : `, ${done}`}.`)
+  print(`  ${reason}`)
+  if (left !== null) print(`  ${left}`)
 }
 
 export const repair = command({

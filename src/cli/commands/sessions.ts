@@ -14,7 +14,7 @@ import { command, type ExitCode } from '../command.ts'
 import { blobFlags, inputTopicFlag, logFlags, partitionsOf, sealFlags, stateOf, withExistingLog } from '../common.ts'
 import { doublesIn, tellDouble } from '../doubles.ts'
 import { on, optional } from '../flags.ts'
-import { bitsPer, count, plural, print, printable, printJson, say, table } from '../output.ts'
+import { bitsPer, count, plural, print, printJson, say, shortName, table } from '../output.ts'
 import { memoryLines } from '../show/outer-memory.ts'
 
 /** Pulses since the newest snapshot; null where there is none. */
@@ -43,7 +43,7 @@ const asJson = (head: Head, partition: number, seen: Health | undefined) => ({
 const row = (head: Head, partition: number): string[] => {
   const age = snapshotAge(head)
   return [
-    printable(head.session),
+    head.session,
     String(partition),
     head.status,
     count(head.conductor.globalStep),
@@ -79,9 +79,9 @@ const healthRows = ({ session, snapshot }: Head, parts: readonly TensorHealth[])
     if (!(part.norm <= (worst.get(part.name)?.norm ?? -1))) worst.set(part.name, part)
   }
   return [...worst.values()].map(({ name, layer, norm, max }) => [
-    printable(session),
+    session,
     count(snapshot!.pulse),
-    printable(name),
+    name,
     String(layer),
     norm.toPrecision(4),
     max.toPrecision(4),
@@ -107,7 +107,7 @@ const levelRows = ({ session, totals }: Head, stats: MemoryStats | null): string
   const told = (value: number | null | undefined): string => (value == null ? '-' : value.toPrecision(3))
   const { window = null, levels = [] } = stats ?? {}
   return levels.map(({ period, memory, momentum, bufferRatio, gates }, at) => [
-    at === 0 ? printable(session) : '',
+    at === 0 ? session : '',
     String(at),
     count(period),
     told(memory),
@@ -168,12 +168,12 @@ const showMemory = async (log: EventLog, names: TopicNames, session: string, jso
   for (const { partition, reason } of failures) say(`Partition ${partition}: ${reason}`)
   const [found, other] = heads
   if (found === undefined) {
-    say(`There is no session "${session}" in ${log.url}.`)
+    say(`There is no session "${shortName(session)}" in ${log.url}.`)
     return 1
   }
   if (other !== undefined) {
     const [double] = doublesIn(heads.map(([head, at]) => [head.session, at]))
-    say(printable(`${tellDouble(double!).what} Name another session.`))
+    say(`${tellDouble(double!).what} Name another session.`)
     return 1
   }
   const [head, partition] = found
@@ -181,15 +181,15 @@ const showMemory = async (log: EventLog, names: TopicNames, session: string, jso
   if (seen === null) {
     say(
       head.snapshot === null
-        ? `Session "${printable(session)}" has no snapshot yet; a clean stop of its worker writes one.`
-        : `The model of session "${printable(session)}" has no memory outside of its context.`,
+        ? `Session "${shortName(session)}" has no snapshot yet; a clean stop of its worker writes one.`
+        : `The model of session "${shortName(session)}" has no memory outside of its context.`,
     )
     return 1
   }
   const { memory, places } = seen
   if (json) printJson({ session, snapshot: head.snapshot!.pulse, ...memory, places })
   else {
-    print(`Session "${printable(session)}", as of its snapshot at pulse ${count(head.snapshot!.pulse)}.`)
+    print(`Session "${shortName(session)}", as of its snapshot at pulse ${count(head.snapshot!.pulse)}.`)
     for (const line of memoryLines(memory, places)) print(line)
   }
   return 0
@@ -247,9 +247,9 @@ export const sessions = command({
         for (const [{ session, from }] of flags.session === undefined ? [] : heads)
           if (from !== undefined)
             print(
-              `Session "${printable(session)}" began as a fork of "${printable(from.session)}", at pulse ${count(from.pulse)}.`,
+              `Session "${shortName(session)}" began as a fork of "${shortName(from.session)}", at pulse ${count(from.pulse)}.`,
             )
-        for (const [{ status, stopped }] of heads) if (status === 'stopped') print(printable(stopped!.reason))
+        for (const [{ status, stopped }] of heads) if (status === 'stopped') print(stopped!.reason)
         const norms = [...healths].flatMap(([head, { health }]) => healthRows(head, health))
         const levels = [...healths].flatMap(([head, { stats }]) => levelRows(head, stats))
         if (norms.length > 0) print(table(HEALTH_HEADER, norms))
@@ -257,7 +257,7 @@ export const sessions = command({
         if (levels.length > 0) print(table(LEVEL_HEADER, levels))
         for (const double of doublesIn(heads.map(([head, at]) => [head.session, at]))) {
           const { what, remedy } = tellDouble(double)
-          print(printable(`${what} ${remedy}`))
+          print(`${what} ${remedy}`)
         }
         if (waiting > 0) print(`${plural(waiting, 'input record')} not finished.`)
       }

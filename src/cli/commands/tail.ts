@@ -10,7 +10,7 @@ import type { StoredRecord } from '../../streams/log.ts'
 import { command } from '../command.ts'
 import { inputTopicFlag, logFlags, partitionsOf, withExistingLog } from '../common.ts'
 import { choice, on, optional, optionalWhole } from '../flags.ts'
-import { plural, preview, print, printable, printJson, say } from '../output.ts'
+import { plural, preview, printJson, printRow, say, shortName, write } from '../output.ts'
 import { untilSignal } from '../signals.ts'
 
 /** "archive 12", "inject 3, 11": what a memory outside did. */
@@ -66,9 +66,10 @@ const createTextPrinter = (single: boolean): ((record: StoredRecord) => void) =>
   return (record) => {
     const value = JSON.parse(textIn(record.value)) as Generated
     const speaker = `${value.session} / ${value.requestId}`
-    if (speaker !== current && !single) process.stdout.write(`${atLineStart ? '' : '\n'}── ${printable(speaker)}\n`)
+    if (speaker !== current && !single)
+      write(`${atLineStart ? '' : '\n'}── ${shortName(value.session)} / ${shortName(value.requestId)}\n`)
     current = speaker
-    process.stdout.write(printable(value.text))
+    write(value.text)
     if (value.text !== '') atLineStart = value.text.endsWith('\n')
     if (value.finish === null) return
     if (!atLineStart) process.stdout.write('\n')
@@ -84,12 +85,15 @@ const createPrinter = (
   if (json) return (record) => printJson(recordAsJson(topic, record))
   if (topic === 'tokens') return createTextPrinter(single)
   if (topic === 'observations') {
-    return (record) => print(printable(observationLine(JSON.parse(textIn(record.value)) as Observation)))
+    return (record) => {
+      const value = JSON.parse(textIn(record.value)) as Observation
+      printRow(observationLine({ ...value, session: shortName(value.session) }))
+    }
   }
   if (topic === 'alerts') {
     return (record) => {
       const { session, standsOut, line } = JSON.parse(textIn(record.value)) as Alert
-      print(printable(`${session}  line ${line.line}  ${standsOut.join(', ')}  ${line.text ?? ''}`))
+      printRow(`${shortName(session)}  line ${line.line}  ${standsOut.join(', ')}  ${line.text ?? ''}`)
     }
   }
   if (topic === 'deadletters') {
@@ -97,14 +101,14 @@ const createPrinter = (
       const headers = headersOf(record)
       const { reason, partition, offset } = DEAD_LETTER_HEADERS
       const from = `partition ${headers[partition]}, offset ${headers[offset]}`
-      print(
-        printable(`${textIn(record.key) || '(no key)'}  ${from}  ${headers[reason]}  ${preview(textIn(record.value))}`),
+      printRow(
+        `${shortName(textIn(record.key)) || '(no key)'}  ${from}  ${headers[reason]}  ${preview(textIn(record.value))}`,
       )
     }
   }
   return (record) => {
-    print(
-      printable(`${textIn(record.key)}  ${record.partition}/${record.offset}  ${preview(textIn(record.value), 100)}`),
+    printRow(
+      `${shortName(textIn(record.key))}  ${record.partition}/${record.offset}  ${preview(textIn(record.value), 100)}`,
     )
   }
 }
@@ -147,7 +151,7 @@ export const tail = command({
         if (!nothing) return
         nothing = false
         say(
-          `Nothing of session "${printable(session!)}" ${flags['from-beginning'] ? 'is' : 'has come'} in ${names[flags.topic]} yet. continuo sessions lists the sessions that there are.`,
+          `Nothing of session "${shortName(session!)}" ${flags['from-beginning'] ? 'is' : 'has come'} in ${names[flags.topic]} yet. continuo sessions lists the sessions that there are.`,
         )
       }
       const silence = setTimeout(tellNothing, SILENCE).unref()

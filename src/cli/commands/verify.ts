@@ -16,14 +16,14 @@ import {
   withModel,
 } from '../common.ts'
 import { on, optional } from '../flags.ts'
-import { count, plural, print, printable, printJson, say } from '../output.ts'
+import { count, plural, print, printJson, printRow, say, shortName } from '../output.ts'
 
 /** Sessions of each kind that are named one by one. */
 const SHOWN = 10
 
 /** The first of these sentences, and how many more there are. */
 const printSome = (sentences: readonly string[]): void => {
-  for (const sentence of sentences.slice(0, SHOWN)) print(printable(sentence))
+  for (const sentence of sentences.slice(0, SHOWN)) printRow(sentence)
   if (sentences.length > SHOWN) print(`and ${count(sentences.length - SHOWN)} more.`)
 }
 
@@ -35,19 +35,19 @@ const GONE = {
 const tell = (result: Verification, seconds: number, blobs: boolean): void => {
   const { findings, partial, notRecomputed } = result
   for (const { kind, session, partition, where, message } of findings) {
-    const whose = session === null ? '' : `, session "${session}"`
-    print(printable(`${kind} (partition ${partition}${whose}, ${where}): ${message}`))
+    const whose = session === null ? '' : `, session "${shortName(session)}"`
+    printRow(`${kind} (partition ${partition}${whose}, ${where}): ${message}`)
   }
   printSome(
     partial.map(
       ({ session, fromPulse }) =>
-        `Session "${session}" was recomputed from pulse ${count(fromPulse)} on: its first events are not in the log.`,
+        `Session "${shortName(session)}" was recomputed from pulse ${count(fromPulse)} on: its first events are not in the log.`,
     ),
   )
   printSome(
     notRecomputed.map(
       ({ session, because }) =>
-        `Session "${session}" has ended and was not recomputed: ${GONE[because]}, and no state before its end is kept.`,
+        `Session "${shortName(session)}" has ended and was not recomputed: ${GONE[because]}, and no state before its end is kept.`,
     ),
   )
   print(

@@ -10,7 +10,7 @@ import type { EventLog, RecordIn } from '../../streams/log.ts'
 import type { ExitCode } from '../command.ts'
 import { exitCodeOf } from '../commands/run.ts'
 import { stateOf } from '../common.ts'
-import { count, plural, print, printable, printJson, quoted, say } from '../output.ts'
+import { count, plural, print, printJson, quoted, say } from '../output.ts'
 import { type Fact, factsFrom, isRight, longText, question, told } from './facts.ts'
 import { generatedText, headOf, requestsSoFar, work } from './working.ts'
 
@@ -140,7 +140,7 @@ export const demoMemory = async (demo: MemoryDemo): Promise<ExitCode> => {
     const width = Math.max(...asked.map(({ answer }) => answer.length))
     for (const { fact, answer, right, blocks } of asked)
       print(
-        `\n  What is the ${fact.what}?\n  ${printable(answer).padEnd(width)}   ${right ? 'right' : `wrong, it is ${fact.value}`}; brought back: ${blocks.length === 0 ? 'nothing' : `${plural(blocks.length, 'block')} ${blocks.join(', ')}`}`,
+        `\n  What is the ${fact.what}?\n  ${answer.padEnd(width)}   ${right ? 'right' : `wrong, it is ${fact.value}`}; brought back: ${blocks.length === 0 ? 'nothing' : `${plural(blocks.length, 'block')} ${blocks.join(', ')}`}`,
       )
     const from = resumed?.conductor.globalStep ?? 0
     print(

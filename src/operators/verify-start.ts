@@ -204,13 +204,16 @@ export const beginAtState = async (subject: Subject, scene: Scene): Promise<void
 
 /** Whether the state of the session before this record cannot be had: it was deleted since, or erased. */
 export const isGone = (
-  { deleted, firsts, deadLetters, gap }: Scene,
+  { begin, deleted, firsts, deadLetters, gap }: Scene,
   session: string | null,
   subject: Subject | undefined,
   { offset }: StoredRecord,
 ): boolean => {
   if (session === null) return false
   if (offset < (subject?.begins ?? 0) || offset <= (deleted.get(session) ?? -1)) return true
+  // A fork that was accepted, of an earlier life that began before the log does.
+  const isEarlier = subject?.session === null && subject.target.from !== undefined && offset < subject.target.born
+  if (begin > 0 && isEarlier && !deadLetters.has(offset)) return true
   // A fork that was accepted, of a session whose events were erased.
   return gap < offset && offset < (firsts.get(session) ?? -1) && !deadLetters.has(offset)
 }

@@ -4,7 +4,7 @@ import type { Observation } from '../../topics/observations.ts'
 import { bounded } from '../bounded.ts'
 import type { Standing, Word } from '../novelty/judge.ts'
 import { type Part, standsOut } from '../novelty/stands-out.ts'
-import { count, print, printJson } from './output.ts'
+import { count, print, printJson, printRow, shortName } from './output.ts'
 
 /** A line like one that was shown is counted; of more patterns than these the oldest are shown again. */
 const MOST_PATTERNS = 4096
@@ -94,14 +94,14 @@ export const createShower = ({ json, named = false }: { json: boolean; named?: b
     }
     if (isRepeat) return
     const ranks = parts.map((part) => `${part} ${found[part].rank!.toFixed(3)}`).join(', ')
-    const who = named ? `  ${session ?? ''}` : ''
+    const who = named ? `  ${shortName(session ?? '')}` : ''
     print(
       `${count(line).padStart(9)}  ${ranks}${who}\n           ${marked(text, words).replaceAll('\n', '\n           ')}`,
     )
     const dear = words.map(({ word, bits }) => `${word} (${bits.toFixed(0)} bits)`).join(', ')
     if (dear !== '') print(`           new in it: ${dear}`)
     if (found.nearest !== undefined)
-      print(
+      printRow(
         found.nearest === null
           ? '           no earlier line is like it'
           : `           nearest: ${count(found.nearest.line)}  ${found.nearest.text}`,

@@ -42,6 +42,8 @@ export interface Life {
   readonly origin: number
 }
 export const lifeOf = ({ born, conductor: { origin } }: Head): Life => ({ born, origin })
+export const isOfLife = (head: Head, life: Life | null): boolean =>
+  life?.born === head.born && life.origin === head.conductor.origin
 
 /** The frozen blocks of a session as its newest snapshot names them, while the same context goes on. */
 export interface KnownBlocks extends StoredBlocks {
@@ -183,9 +185,9 @@ const createBlobs = (where: string, removal: Removal, layout: StateLayout): Part
     store,
     removal,
     where,
-    known({ session, born, conductor: { origin } }) {
-      const found = sessions.get(session)
-      return found?.life.born === born && found.life.origin === origin ? found.names : none
+    known(head) {
+      const found = sessions.get(head.session)
+      return found !== undefined && isOfLife(head, found.life) ? found.names : none
     },
     begin(session, blocks) {
       forsake(session)

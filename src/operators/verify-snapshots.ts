@@ -15,7 +15,7 @@ import { checkPulse, decodeSnapshot, readSnapshotFile } from '../state/snapshot.
 import type { EventLog } from '../streams/log.ts'
 import type { SessionState } from './advance.ts'
 import { type Right, type Wrong, wrongBlobs, wrongPages } from './blob-check.ts'
-import { type Life, lifeOf } from './blobs.ts'
+import { isOfLife, type Life, lifeOf } from './blobs.ts'
 import { CAPTURE_BYTES } from './capture.ts'
 import { BlockLost, manifestIn, wholeSnapshot } from './manifests.ts'
 import { readSnapshot } from './snapshots.ts'
@@ -105,8 +105,8 @@ export const nothingHashed = ({ growth }: StateLayout): Hashed => ({
 /** Hashes what is new, and forgets what is gone. Gives the sha256 of the rest of the state. */
 const hashParts = async (context: Context, head: Head, hashed: Hashed): Promise<string> => {
   const { own, ends } = hashed
-  const { globalStep: pulse, origin } = head.conductor
-  if (hashed.life?.born !== head.born || hashed.life.origin !== origin) {
+  const pulse = head.conductor.globalStep
+  if (!isOfLife(head, hashed.life)) {
     for (const each of own) each.clear()
     ends.fill(0)
   }

@@ -26,12 +26,16 @@ export interface CommitDeps
 /** Steps of one transaction at most, and the backlog at which a commit does not wait for its time. */
 const BUDGET_STEPS = 2048
 const BUDGET_BYTES = 4 * 1024 * 1024
-/** Steps of a transaction that somebody waits for, beside those of the sessions that are waited for. */
+/**
+ * A transaction that somebody waits for goes without the steps of other sessions, whose turn comes once in an interval: so many of them then, or such a
+ * share of those that wait, so that what waits stays bounded while somebody always waits for something.
+ */
 const BUDGET_BESIDE = 32
+const SHARE_BESIDE = 1 / 16
 /** Bytes of snapshots that one transaction waits for, where their sessions have heads in the log already. */
 const BUDGET_REQUIRED = 1024 * 1024
 /** Where somebody waits for tokens, a commit begins once the last one is over for its own duration, or for so long, ms. */
-const MOST_REST = 8
+const MOST_REST = 2
 /** The same of the pieces of snapshots, for so long after somebody waited, ms: a commit may have to wait for one. */
 const SNAPSHOT_REST = 2
 const MOMENT = 1000
@@ -90,6 +94,8 @@ export const commit =
       const compaction = createCompaction({ ...deps, wake, snapshots })
 
       let awaitedAt = Number.NEGATIVE_INFINITY
+      /** When steps of sessions that nobody waits for went last. */
+      let besideAt = Number.NEGATIVE_INFINITY
       let restUntil = Number.NEGATIVE_INFINITY
       const snapshotStep = async (): Promise<void> => {
         const start = performance.now()
@@ -132,12 +138,24 @@ export const commit =
 
       /**
        * The next steps, those of a session in their order. They go past steps whose snapshots are not written yet, or would take too long; and where
-       * somebody waits for tokens, past all but a few of the sessions that nobody waits for, so that the transaction is short.
+       * somebody waits for tokens, past those of the sessions that nobody waits for but in their turn, so that the transaction is short.
        */
       const take = (): EmittedStep[] => {
+        const now = performance.now()
+        const mostBeside =
+          now - besideAt < deps.interval
+            ? 0
+            : Math.max(BUDGET_BESIDE, Math.floor((all.steps - stuck.steps) * SHARE_BESIDE))
+        const hurries = all.awaited > stuck.awaited
         const hurried = new Set<string>()
-        if (all.awaited > stuck.awaited)
-          for (const step of pending) if (step.awaited === true) for (const each of ordersOf(step)) hurried.add(each)
+        const isHurried = ({ awaited }: EmittedStep, orders: readonly string[]): boolean =>
+          awaited === true || orders.some((each) => hurried.has(each))
+        // From the newest back: what a step of theirs comes behind is theirs too, a fork of a fork for example.
+        if (hurries)
+          for (const step of pending.toReversed()) {
+            const orders = ordersOf(step)
+            if (isHurried(step, orders)) for (const each of orders) hurried.add(each)
+          }
         let bytes = 0
         let required = 0
         let beside = 0
@@ -164,9 +182,9 @@ export const commit =
           } else if (!stays && needs > 0 && required >= BUDGET_REQUIRED) {
             hasLeft = true
             stays = true
-          } else if (!stays && hurried.size > 0 && !sessions.some((each) => hurried.has(each))) {
-            beside += 1
-            stays = beside > BUDGET_BESIDE
+          } else if (!stays && hurries && !isHurried(step, sessions)) {
+            stays = beside >= mostBeside
+            if (!stays) beside += 1
           }
           if (stays) {
             for (const each of sessions) staying.set(each, forSnapshot || staying.get(each) === true)
@@ -179,6 +197,7 @@ export const commit =
           for (const record of step.records) bytes += recordBytes(record)
           taken.push(step)
         }
+        if (!hurries || beside > 0) besideAt = now
         pending.splice(0, at, ...left)
         add(all, taken, -1)
         stuck = countOf(waiting)

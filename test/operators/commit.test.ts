@@ -153,13 +153,28 @@ describe('commit', () => {
     const { source, seen, first, second, done } = await hourly()
     source.next(step(0))
     await first.promise
-    // What waits takes the tokens' way with them.
+    // What went an hour ago at most stays: it would make the transaction long.
     source.next(step(1))
     source.next({ ...step(2), awaited: true })
     await second.promise
-    expect(seen).toEqual([1, 2])
+    expect(seen).toEqual([1, 1])
+    source.complete()
+    expect((await done).at(-1)).toMatchObject({ offset: 3 })
+    expect(seen).toEqual([1, 1, 1])
+  })
+
+  test.each([
+    [100, 32],
+    [1600, 100],
+  ])('of %i steps that nobody waits for, %i go with tokens that somebody waits for', async (waiting, go) => {
+    const { source, seen, first, done } = await hourly()
+    for (let offset = 0; offset < waiting; offset += 1) source.next(step(offset))
+    source.next({ ...step(waiting), awaited: true })
+    await first.promise
+    expect(seen).toEqual([go + 1])
     source.complete()
     await done
+    expect(seen).toEqual([go + 1, waiting - go])
   })
 
   test('states that others wait for are written as long as there are any, a few at a time, between two commits', async () => {

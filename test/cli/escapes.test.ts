@@ -1,4 +1,8 @@
-/** What comes from outside and is printed does not command the terminal of who reads it. */
+/**
+ * What comes from outside and is printed does not command the terminal of who reads it.
+ *
+ * @module-tag slow
+ */
 import { execFileSync, spawnSync } from 'node:child_process'
 import { join } from 'node:path'
 import { beforeAll, describe, expect, test } from 'vitest'

@@ -1,6 +1,8 @@
 /**
  * One adaptation, and a worker that is killed in each of its phases: before it read the event, before the engine knows of it, while the engine
  * learns, behind that, in the commit and behind it. What is committed is all of the step or nothing, and the next worker comes to the same.
+ *
+ * @module-tag slow
  */
 import { copyFileSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -79,12 +81,10 @@ const PHASES: readonly { readonly point: Failpoint; readonly committed: boolean 
   { point: 'commit.noted', committed: true },
 ]
 
-/** Those that npm test does. */
-const FAST: readonly Failpoint[] = ['adapt.running', 'commit.sent']
 const about = 'all of the step is in the log or nothing, and the next worker comes to the same'
 
 for (const { point, committed } of PHASES)
-  test(`killed at ${point}, ${about}`, { tags: FAST.includes(point) ? [] : ['slow'] }, async () => {
+  test(`killed at ${point}, ${about}`, async () => {
     const url = await asked(ADAPT)
     const { signal, stderr } = await runWorker(url, family, ['--until-idle', '150'], point).over
     expect(signal, stderr).toBe('SIGKILL')
@@ -101,24 +101,20 @@ const ticksOf = (pid: number): number => {
   return Number(stat.split(' ')[11])
 }
 
-test.skipIf(process.platform !== 'linux')(
-  'killed deep inside a long adaptation, it begins again',
-  { tags: 'slow' },
-  async () => {
-    const long: ChunkInput = { type: 'adapt', evaluations: 1200, seed: 4 }
-    const [url, other] = [await asked(long), await asked(long)]
-    const worker = runWorker(url, family, ['--until-idle', '150'], 'adapt.running:stop')
-    const pid = worker.child.pid!
-    await eventually(() => expect(readFileSync(`/proc/${pid}/stat`, 'utf8')).toMatch(/\) T /), 60_000)
-    const before = ticksOf(pid)
-    worker.child.kill('SIGCONT')
-    // Nothing but the engine has anything to do.
-    await eventually(() => expect(ticksOf(pid)).toBeGreaterThan(before + 20), 60_000)
-    worker.child.kill('SIGKILL')
-    expect((await worker.over).signal).toBe('SIGKILL')
-    const left = await collect(url)
-    expect(adaptations(left)).toEqual([])
-    expect(left.heads.get('s')!.cursor.offset).toBe(ADAPT_OFFSET - 1)
-    expectSame(await ended(url), await ended(other))
-  },
-)
+test.skipIf(process.platform !== 'linux')('killed deep inside a long adaptation, it begins again', async () => {
+  const long: ChunkInput = { type: 'adapt', evaluations: 1200, seed: 4 }
+  const [url, other] = [await asked(long), await asked(long)]
+  const worker = runWorker(url, family, ['--until-idle', '150'], 'adapt.running:stop')
+  const pid = worker.child.pid!
+  await eventually(() => expect(readFileSync(`/proc/${pid}/stat`, 'utf8')).toMatch(/\) T /), 60_000)
+  const before = ticksOf(pid)
+  worker.child.kill('SIGCONT')
+  // Nothing but the engine has anything to do.
+  await eventually(() => expect(ticksOf(pid)).toBeGreaterThan(before + 20), 60_000)
+  worker.child.kill('SIGKILL')
+  expect((await worker.over).signal).toBe('SIGKILL')
+  const left = await collect(url)
+  expect(adaptations(left)).toEqual([])
+  expect(left.heads.get('s')!.cursor.offset).toBe(ADAPT_OFFSET - 1)
+  expectSame(await ended(url), await ended(other))
+})

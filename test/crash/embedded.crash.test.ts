@@ -80,7 +80,7 @@ describe('a worker on the embedded log, killed at every failpoint and at random,
   test('with blocks in the log, from the writing of a blob to its removal', { tags: 'slow' }, async () =>
     crash(await openFamily('qwen3', dir), on('topic'), BLOBS_IN_TOPIC),
   )
-  test('with snapshots in blocks, from the writing of a blob to its removal', { tags: 'slow' }, async () =>
+  test('with snapshots in blocks, from the writing of a blob to its removal', { tags: ['slow', 'long'] }, async () =>
     crash(await blocks(), on('blocks'), BLOBS),
   )
 })

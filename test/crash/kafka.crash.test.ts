@@ -1,3 +1,8 @@
+/**
+ * Workers on Kafka that are killed at every failpoint and at random.
+ *
+ * @module-tag slow
+ */
 import { describe, inject, test } from 'vitest'
 import { temporaryFolder } from '../engine/packages.ts'
 import { FAMILIES, inBlocks, openFamily } from '../families.ts'
@@ -24,23 +29,22 @@ describe.skipIf(brokers === null)(
     test('with RWKV-7, a few times around a commit', async () =>
       crash(await openFamily('rwkv7', temporaryFolder()), prefix('few'), few))
     for (const { key, name } of families.filter((family) => !elsewhere.includes(family.key)))
-      test(`with ${name}, around a commit while it generates`, { tags: ['slow', 'long'] }, async () =>
+      test(`with ${name}, around a commit while it generates`, { tags: 'long' }, async () =>
         crash(await openFamily(key, temporaryFolder()), prefix(`once-${key}`), once(key)),
       )
     for (const { key, name } of families.filter((family) => !onceOnly.includes(family.key)))
       test(`with ${name}, dozens of times`, { tags: dozensWith(key) }, async () =>
         crash(await openFamily(key, temporaryFolder()), prefix(key), dozens(key)),
       )
-    test('with a hybrid, while sessions are forked', { tags: ['slow', 'long'] }, async () =>
+    test('with a hybrid, while sessions are forked', { tags: 'long' }, async () =>
       crash(await openFamily('qwen35', temporaryFolder()), prefix('forks'), FORKS),
     )
-    test('with sessions that ask for far more than can be worked off', { tags: ['slow', 'long'] }, async () =>
+    test('with sessions that ask for far more than can be worked off', { tags: 'long' }, async () =>
       crash(await openFamily('rwkv7', temporaryFolder()), prefix('greed'), GREED),
     )
-    test('with blocks in the log, from the writing of a blob to its removal', { tags: 'slow' }, async () =>
-      crash(await openFamily('qwen3', temporaryFolder()), prefix('topic'), topicPlan),
-    )
-    test('with snapshots in blocks, from the writing of a blob to its removal', { tags: ['slow', 'long'] }, async () =>
+    test('with blocks in the log, from the writing of a blob to its removal', async () =>
+      crash(await openFamily('qwen3', temporaryFolder()), prefix('topic'), topicPlan))
+    test('with snapshots in blocks, from the writing of a blob to its removal', { tags: 'long' }, async () =>
       crash(inBlocks(await openFamily('qwen3', temporaryFolder()), temporaryFolder()), prefix('blocks'), BLOBS),
     )
   },

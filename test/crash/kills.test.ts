@@ -45,7 +45,7 @@ test.each([
   { args: ['--log', 'paper'], says: '--log is one of embedded, kafka, both; it is "paper".' },
   {
     args: ['--family', 'bert'],
-    says: '--family is one of rwkv7, rwkv7-q8, titans, gpt2-refuse, gpt2-window, qwen3, qwen35, qwen3moe, memory, perspective, ngram; it is "bert".',
+    says: '--family is one of rwkv7, rwkv7-q8, titans, gpt2-refuse, gpt2-window, qwen3, qwen35, qwen3moe, memory, perspective, ngram, subwords; it is "bert".',
   },
   { args: ['--kill', '3'], says: "Unknown option '--kill'" },
 ])('a wrong call, %j, says what is expected and ends with 2', async ({ args, says }) => {

@@ -70,6 +70,12 @@ const drained = async (url: string): Promise<void> => {
   }
 }
 
+/**
+ * Of a worker that stands still at a failpoint: it writes no snapshots and compacts nothing, which a thread of its own does in the embedded log. What stands
+ * still in such a transaction has SQLite's one lock, and nobody else writes meanwhile.
+ */
+const ALONE = ['--snapshot-every', '100000000', '--max-contexts', '64', '--compact-floor', '100000000']
+
 /** One letter; T is a process that stands still. */
 const stateOf = (pid: number): string =>
   process.platform === 'linux'
@@ -100,7 +106,7 @@ const onLog = (name: string, base: string, without: readonly FamilyKey[]) =>
       const url = await freshLog(base)
       await appendAll(url, rounds.slice(0, 8).flat())
       // In the middle of its work, with a transaction put together that it will try to send when it wakes.
-      const stale = runWorker(url, rwkv7, [], 'commit.prepared@10:stop')
+      const stale = runWorker(url, rwkv7, ALONE, 'commit.prepared@10:stop')
       await stopped(stale)
       await appendAll(url, rounds.slice(8, 16).flat())
       const fresh = runWorker(url, rwkv7)

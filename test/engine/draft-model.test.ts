@@ -1,6 +1,8 @@
 /**
  * A smaller model that guesses tokens changes nothing, whatever it is: sessions have the same tokens, log probabilities, chains and states
  * as without it. And it guesses what the session would draw: a package that guesses for itself is right.
+ *
+ * @module-tag slow
  */
 import { describe, expect, test } from 'vitest'
 import { openGraph } from '../../src/engine/engine.ts'

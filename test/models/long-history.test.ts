@@ -1,4 +1,8 @@
-/** Few queries behind thousands of positions: however many threads share a history, and how, the bits are those of one thread. */
+/**
+ * Few queries behind thousands of positions: however many threads share a history, and how, the bits are those of one thread.
+ *
+ * @module-tag slow
+ */
 import { expect, test } from 'vitest'
 import { bits, feed, generate, open } from '../engine/helpers.ts'
 import { safetensors, writePackage } from '../engine/packages.ts'

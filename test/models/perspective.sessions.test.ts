@@ -1,4 +1,8 @@
-/** Sessions of the perspective family: what they own, what draws and adaptations leave alone, and bounds that hold in any of them. */
+/**
+ * Sessions of the perspective family: what they own, what draws and adaptations leave alone, and bounds that hold in any of them.
+ *
+ * @module-tag slow
+ */
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import type { Context, ContextHead, EngineContext } from '../../src/engine/context.ts'

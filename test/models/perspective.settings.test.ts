@@ -1,4 +1,8 @@
-/** The perspective family in other sizes, with other parts and without them, against an implementation that shares nothing with the engine. */
+/**
+ * The perspective family in other sizes, with other parts and without them, against an implementation that shares nothing with the engine.
+ *
+ * @module-tag slow
+ */
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
@@ -153,17 +157,10 @@ const SETTINGS: readonly (readonly [name: string, change: Change])[] = [
   ['perspectives of the last layer', { mpd: { layers: 1, max_p: 1 } }],
   ['a large ε of the norms', { rms_norm_eps: 0.3 }],
 ] as const
-/** What npm test takes of them: one of each kind of layer, size and part. */
-const OFTEN = [
-  'as it usually is',
-  'sizes that neither 5 nor a group nor a vector divides',
-  'dense layers',
-  'nothing but layers',
-]
 
 describe('the perspective family against an independent implementation in double precision', () => {
   for (const [name, change] of SETTINGS)
-    it(name, OFTEN.includes(name) ? {} : { tags: 'slow' }, async () => {
+    it(name, async () => {
       await agrees(change, name.length * 7919 + 5)
     })
 
@@ -174,12 +171,12 @@ describe('the perspective family against an independent implementation in double
     await agrees(change, name.length * 7919 + 5, { accept: 0 })
   })
 
-  it.each(ALL.slice(1))('the perspective %s', { tags: 'slow' }, async (kind) => {
+  it.each(ALL.slice(1))('the perspective %s', async (kind) => {
     const mpd = { perspectives: ['base', kind] as const, max_p: 1, jsd: 0.02, jitter_std: 0.3, dropout: 0.2, layers: 3 }
     const { fired } = await agrees({ mpd, experts: { top_k: 2, temperature: 0.05 } }, 100 + kind.length)
     expect(fired).toBeGreaterThan(10)
   })
-  it('all perspectives, one of them twice', { tags: 'slow' }, async () => {
+  it('all perspectives, one of them twice', async () => {
     const perspectives = [...ALL, 'jitter'] as const
     await agrees({ mpd: { perspectives, max_p: 1, jsd: 0.3, layers: 2 } }, 9)
   })
@@ -187,11 +184,11 @@ describe('the perspective family against an independent implementation in double
     const { hits } = await agrees({ mpd: { jsd: 0, max_p: 1 }, hdm: { hit_max: 127, write_nats: 0 } }, 10)
     expect(hits).toBeGreaterThan(2)
   })
-  it('a session whose clock does not fit into 32 bits', { tags: 'slow' }, async () => {
+  it('a session whose clock does not fit into 32 bits', async () => {
     const mpd = { perspectives: ['base', 'jitter', 'dropout', 'random'], max_p: 1 } as const
     await agrees({ mpd, sliding_window: 3, fmea: { targets: TARGETS } }, 12, { clock: 2 ** 45 + 2 ** 32 - 6 })
   })
-  it.each<Dtype>(['BF16', 'F16'])('weights of %s', { tags: 'slow' }, async (dtype) => {
+  it.each<Dtype>(['BF16', 'F16'])('weights of %s', async (dtype) => {
     await agrees({ experts: { top_k: 2 }, ffn_types: ['experts', 'dense', 'experts'] }, 11, { dtype })
   })
 

@@ -1,3 +1,8 @@
+/**
+ * Packages that are quantised: what is written, what is left alone, and what is refused.
+ *
+ * @module-tag slow
+ */
 import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
@@ -245,7 +250,7 @@ describe('the shipped model', () => {
     expect(Math.abs((await bitsPerByte(multipliedOut(out))) - (await bitsPerByte(demo)))).toBeLessThan(0.005)
   })
 
-  it('as ternary, for which it was not trained, predicts much worse', { tags: 'slow' }, async () => {
+  it('as ternary, for which it was not trained, predicts much worse', async () => {
     const out = newOut()
     const told = await quantizePackage({ dir: demo, out, to: 'ternary', group: 32 })
     expect(told.relativeRmsError).toBeGreaterThan(0.3)

@@ -1,3 +1,8 @@
+/**
+ * The shipped model with matrices of few bits: what it predicts, and that its bits depend on no cut and no thread.
+ *
+ * @module-tag slow
+ */
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
@@ -36,40 +41,26 @@ const read = async (dir: string, threads = 1, chunk = text.length): Promise<Read
 
 describe('the shipped model, quantised', () => {
   const groups = [32, 64] as const
-  const tagsOf = (group: number) => ({ tags: group === 32 ? [] : ['slow'] })
   for (const group of groups)
-    it(
-      `as q8 in groups of ${group} reads within 0.02 bits per byte of the original, and goes on writing`,
-      tagsOf(group),
-      async () => {
-        const original = await read(demo)
-        const { bitsPerByte, continuation, chain } = await read(await quantised('q8', group))
-        expect(Math.abs(bitsPerByte - original.bitsPerByte)).toBeLessThan(0.02)
-        expect(continuation).toHaveLength(64)
-        expect(chain).not.toBe(original.chain)
-      },
-    )
+    it(`as q8 in groups of ${group} reads within 0.02 bits per byte of the original, and goes on writing`, async () => {
+      const original = await read(demo)
+      const { bitsPerByte, continuation, chain } = await read(await quantised('q8', group))
+      expect(Math.abs(bitsPerByte - original.bitsPerByte)).toBeLessThan(0.02)
+      expect(continuation).toHaveLength(64)
+      expect(chain).not.toBe(original.chain)
+    })
 
   for (const group of groups)
-    it(
-      `as ternary in groups of ${group}, for which it was not trained, reads within 1 bit per byte of it`,
-      tagsOf(group),
-      async () => {
-        const original = await read(demo)
-        const { bitsPerByte, continuation } = await read(await quantised('ternary', group))
-        expect(bitsPerByte).toBeGreaterThan(original.bitsPerByte)
-        expect(bitsPerByte).toBeLessThan(original.bitsPerByte + 1)
-        expect(continuation).toHaveLength(64)
-      },
-    )
+    it(`as ternary in groups of ${group}, for which it was not trained, reads within 1 bit per byte of it`, async () => {
+      const original = await read(demo)
+      const { bitsPerByte, continuation } = await read(await quantised('ternary', group))
+      expect(bitsPerByte).toBeGreaterThan(original.bitsPerByte)
+      expect(bitsPerByte).toBeLessThan(original.bitsPerByte + 1)
+      expect(continuation).toHaveLength(64)
+    })
 
-  for (const [to, tags] of [
-    ['q8', []],
-    ['ternary', ['slow']],
-  ] as const)
-    it(`as ${to} gives the same bits on any number of threads and however the text is cut`, {
-      tags: [...tags],
-    }, async () => {
+  for (const to of ['q8', 'ternary'] as const)
+    it(`as ${to} gives the same bits on any number of threads and however the text is cut`, async () => {
       const dir = await quantised(to, 32)
       const whole = await read(dir)
       for (const [threads, chunk] of [

@@ -1,4 +1,8 @@
-/** Archived blocks of a memory outside, wherever they lie: in memory, in files of the process, in the blob store. No result knows it. */
+/**
+ * Archived blocks of a memory outside, wherever they lie: in memory, in files of the process, in the blob store. No result knows it.
+ *
+ * @module-tag slow
+ */
 import { readdirSync, readFileSync, renameSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
@@ -160,14 +164,14 @@ describe.skipIf(!hasShared)('archived blocks', () => {
     }
   }
 
-  for (const [name, blobStore, blocks, tags] of [
-    ['a folder', temporaryFolder(), {}, []],
-    ['the log', undefined, {}, ['slow']],
-    ['the log, and no files', undefined, { maxBytes: 0, maxFileBytes: 0 }, []],
-    ['a folder, and no memory', temporaryFolder(), { maxBytes: 0 }, ['slow']],
-    ['the log, and no memory', undefined, { maxBytes: 0 }, ['slow']],
-  ] as [string, string | undefined, BlockCacheOptions, string[]][])
-    test(`in ${name}: a worker that takes over reads what it needs`, { tags }, async () => {
+  for (const [name, blobStore, blocks] of [
+    ['a folder', temporaryFolder(), {}],
+    ['the log', undefined, {}],
+    ['the log, and no files', undefined, { maxBytes: 0, maxFileBytes: 0 }],
+    ['a folder, and no memory', temporaryFolder(), { maxBytes: 0 }],
+    ['the log, and no memory', undefined, { maxBytes: 0 }],
+  ] as [string, string | undefined, BlockCacheOptions][])
+    test(`in ${name}: a worker that takes over reads what it needs`, async () => {
       const expected = await straight()
       const bench = await createBench(shared, 1, { ...(blobStore !== undefined && { blobStore }) })
       try {
@@ -189,43 +193,37 @@ describe.skipIf(!hasShared)('archived blocks', () => {
   test.each([
     ['a folder', temporaryFolder()],
     ['the log', undefined],
-  ])(
-    'of many the manifest in %s has pages: its file stays small, and a worker that takes over finds them',
-    { tags: 'slow' },
-    async (_, blobStore) => {
-      const bench = await createBench(shared, 1, { ...(blobStore !== undefined && { blobStore }) })
-      try {
-        for (let at = 0; at < 9; at += 1) {
-          await bench.feed(event('s', { type: 'tokens', tokens: ids(16_000, at) }))
-          await bench.settle({ snapshotEvery: 4000, compactFloor: 1 << 16 })
-        }
-        // 65,536 tokens are 256 blocks of 16 payloads.
-        const outline = readOutline(await readSnapshotFile(await fileOf(bench, 's')))!
-        expect(outline.pages.flat().length).toBe(2)
-        await bench.feed(
-          event('s', { type: 'retrieve', blocks: [0, 8000] }),
-          event('s', { type: 'tokens', tokens: ids(40) }),
-        )
-        const { worker } = await bench.settle()
-        expect(worker.contexts.blocks!.storeReads).toBeLessThan(8)
-        const { chain } = (await bench.heads()).get('s')!
-        await bench.feed(
-          ...Array.from({ length: 9 }, (_, at) => event('t', { type: 'tokens', tokens: ids(16_000, at) })),
-          event('t', { type: 'retrieve', blocks: [0, 8000] }),
-          event('t', { type: 'tokens', tokens: ids(40) }),
-        )
-        await bench.settle({ snapshotEvery: 1 << 30 })
-        expect((await bench.heads()).get('t')!.chain).toBe(chain)
-        await verified(bench)
-      } finally {
-        await bench.close()
+  ])('of many the manifest in %s has pages: its file stays small, and a worker that takes over finds them', async (_, blobStore) => {
+    const bench = await createBench(shared, 1, { ...(blobStore !== undefined && { blobStore }) })
+    try {
+      for (let at = 0; at < 9; at += 1) {
+        await bench.feed(event('s', { type: 'tokens', tokens: ids(16_000, at) }))
+        await bench.settle({ snapshotEvery: 4000, compactFloor: 1 << 16 })
       }
-    },
-  )
+      // 65,536 tokens are 256 blocks of 16 payloads.
+      const outline = readOutline(await readSnapshotFile(await fileOf(bench, 's')))!
+      expect(outline.pages.flat().length).toBe(2)
+      await bench.feed(
+        event('s', { type: 'retrieve', blocks: [0, 8000] }),
+        event('s', { type: 'tokens', tokens: ids(40) }),
+      )
+      const { worker } = await bench.settle()
+      expect(worker.contexts.blocks!.storeReads).toBeLessThan(8)
+      const { chain } = (await bench.heads()).get('s')!
+      await bench.feed(
+        ...Array.from({ length: 9 }, (_, at) => event('t', { type: 'tokens', tokens: ids(16_000, at) })),
+        event('t', { type: 'retrieve', blocks: [0, 8000] }),
+        event('t', { type: 'tokens', tokens: ids(40) }),
+      )
+      await bench.settle({ snapshotEvery: 1 << 30 })
+      expect((await bench.heads()).get('t')!.chain).toBe(chain)
+      await verified(bench)
+    } finally {
+      await bench.close()
+    }
+  })
 
-  test('what a snapshot writes follows from what is new, after 100 archived blocks and after 5,000', {
-    tags: 'slow',
-  }, async () => {
+  test('what a snapshot writes follows from what is new, after 100 archived blocks and after 5,000', async () => {
     const blobStore = freshFolder()
     const bench = await createBench(shared, 1, { blobStore })
     try {

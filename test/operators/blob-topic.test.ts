@@ -1,4 +1,8 @@
-/** Snapshots in blocks without a blob store: the topic of the partition has them, on either log. */
+/**
+ * Snapshots in blocks without a blob store: the topic of the partition has them, on either log.
+ *
+ * @module-tag slow
+ */
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'

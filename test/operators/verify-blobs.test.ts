@@ -1,4 +1,8 @@
-/** verify of sessions in blocks: names of blocks against a recomputation by pieces, archived blocks that sleep meanwhile, and the blobs themselves. */
+/**
+ * verify of sessions in blocks: names of blocks against a recomputation by pieces, archived blocks that sleep meanwhile, and the blobs themselves.
+ *
+ * @module-tag slow
+ */
 import { readdirSync, renameSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
@@ -19,31 +23,27 @@ const verification = (
   options: Partial<VerifyOptions> = {},
 ): Promise<Verification> => verifyLog({ log, names, model, tokenizer, format: 'json', ...options })
 
-test(
-  'archived blocks go to files while a session is recomputed, and come back for what is compared',
-  { tags: 'slow' },
-  () =>
-    wide.use(async (bench) => {
-      for (const at of [0, 1, 2]) {
-        await bench.feed(tokens('s', 400, at), event('s', { type: 'retrieve', blocks: [at] }))
-        await bench.settle({ snapshotEvery: 300 })
-      }
-      const dir = freshFolder()
-      const tiers: string[] = []
-      let most = 0
-      const blocks = { maxBytes: 0, dir, onRead: (tier: string) => tiers.push(tier) }
-      const watch = (): void => {
-        most = Math.max(most, readdirSync(dir, { recursive: true }).length)
-      }
-      const seen = await verification(bench, { blocks, onProgress: watch })
-      expect(seen).toMatchObject({ findings: [], sessions: 1, blobsRead: 0 })
-      expect(seen.snapshotsCompared).toBeGreaterThan(1)
-      expect(tiers.length).toBeGreaterThan(100)
-      expect(new Set(tiers)).toEqual(new Set(['file']))
-      expect(most).toBeGreaterThan(100)
-      expect(readdirSync(dir)).toEqual([])
-    }),
-)
+test('archived blocks go to files while a session is recomputed, and come back for what is compared', () =>
+  wide.use(async (bench) => {
+    for (const at of [0, 1, 2]) {
+      await bench.feed(tokens('s', 400, at), event('s', { type: 'retrieve', blocks: [at] }))
+      await bench.settle({ snapshotEvery: 300 })
+    }
+    const dir = freshFolder()
+    const tiers: string[] = []
+    let most = 0
+    const blocks = { maxBytes: 0, dir, onRead: (tier: string) => tiers.push(tier) }
+    const watch = (): void => {
+      most = Math.max(most, readdirSync(dir, { recursive: true }).length)
+    }
+    const seen = await verification(bench, { blocks, onProgress: watch })
+    expect(seen).toMatchObject({ findings: [], sessions: 1, blobsRead: 0 })
+    expect(seen.snapshotsCompared).toBeGreaterThan(1)
+    expect(tiers.length).toBeGreaterThan(100)
+    expect(new Set(tiers)).toEqual(new Set(['file']))
+    expect(most).toBeGreaterThan(100)
+    expect(readdirSync(dir)).toEqual([])
+  }))
 
 test('where it begins at a snapshot, archived blocks come from the store, and one that is lost is a finding of its session', () =>
   wide.use(async (bench) => {
@@ -103,12 +103,10 @@ test('a state whose rest was altered is a finding, too', () =>
   }))
 
 describe.each([
-  { name: 'the topic', isFolder: false, where: /^continuo\.blobs, partition 0, offset \d+$/, tags: ['slow'] },
-  { name: 'a folder', isFolder: true, where: /^[0-9a-f]{32}\/0, place [0-9a-f]{16}$/, tags: [] },
-])('in $name', ({ isFolder, where, tags }) => {
-  test('verify --blobs reads each blob once, and says of each that is wrong what it holds and where it lies', {
-    tags,
-  }, () => {
+  { name: 'the topic', isFolder: false, where: /^continuo\.blobs, partition 0, offset \d+$/ },
+  { name: 'a folder', isFolder: true, where: /^[0-9a-f]{32}\/0, place [0-9a-f]{16}$/ },
+])('in $name', ({ isFolder, where }) => {
+  test('verify --blobs reads each blob once, and says of each that is wrong what it holds and where it lies', () => {
     const folder = freshFolder()
     return wide.use(
       async (bench) => {

@@ -1,4 +1,8 @@
-/** A whole snapshot in a file, read by pieces: the state that comes out of it, whatever lies in blocks, and files that are none. */
+/**
+ * A whole snapshot in a file, read by pieces: the state that comes out of it, whatever lies in blocks, and files that are none.
+ *
+ * @module-tag slow
+ */
 import { appendFileSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'

@@ -1,6 +1,8 @@
 /**
  * Whatever several sessions do at the same time, in whatever little memory, each is the session that did the same alone: an
  * engine's context that nobody spilled, fed call after call.
+ *
+ * @module-tag slow
  */
 import fc from 'fast-check'
 import { expect, it } from 'vitest'

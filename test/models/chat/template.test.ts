@@ -1,4 +1,8 @@
-/** Chat templates: what they are given, what they may not do, and how a conversation is written as ids turn by turn. */
+/**
+ * Chat templates: what they are given, what they may not do, and how a conversation is written as ids turn by turn.
+ *
+ * @module-tag slow
+ */
 import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import fc from 'fast-check'

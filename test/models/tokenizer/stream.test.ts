@@ -1,3 +1,8 @@
+/**
+ * Texts that come in pieces: the tokens are those of the whole text, and what is held of it is bounded.
+ *
+ * @module-tag slow
+ */
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import { MOST_HELD } from '../../../src/models/tokenizer/limits.ts'
@@ -17,10 +22,7 @@ import {
   wholeBy,
 } from './fixtures.ts'
 
-// The longest of these tests for some kinds; the slow suites have it for all.
-const BOUNDED = KINDS.slice(0, 3).map(([name]) => name)
-
-describe.each(KINDS)('%s', (name, json) => {
+describe.each(KINDS)('%s', (_, json) => {
   const whole = wholeBy(json)
 
   test('any cut of a text gives the ids that the library gives for the whole', async () => {
@@ -74,9 +76,7 @@ describe.each(KINDS)('%s', (name, json) => {
     )
   })
 
-  test('what is held is bounded, and long pieces are cut where they are cut without chunks', {
-    tags: BOUNDED.includes(name) ? [] : ['slow'],
-  }, async () => {
+  test('what is held is bounded, and long pieces are cut where they are cut without chunks', async () => {
     const tokenizer = await open(json)
     for (const unit of ['a', ' ', '\n', '!', '7', 'e\u0301\u0323', '\u0301', '👩‍👧', '</s', '▁']) {
       const source = `x${unit.repeat(Math.ceil((2.5 * MOST_HELD) / unit.length))} end`

@@ -1,8 +1,34 @@
-/** Durable files: after `writeDurably` the path holds all of the new bytes, or what it held before; also after a power cut. */
-import { constants, mkdirSync, statSync } from 'node:fs'
+/** Files of bounded size, and durable files: after `writeDurably` the path holds all of the new bytes, or what it held before; also after a power cut. */
+import { constants, mkdirSync, type Stats, statSync } from 'node:fs'
 import { copyFile, open, rename, unlink } from 'node:fs/promises'
 import { dirname } from 'node:path'
 import { ContinuoError } from './errors.ts'
+
+/** What is no file: nothing says how long it is, or its reader would wait for a writer. */
+const kindOf = (stats: Stats): string =>
+  stats.isDirectory() ? 'a folder' : stats.isFIFO() ? 'a pipe' : stats.isSocket() ? 'a socket' : 'a device'
+
+/** All bytes of a file. Throws INVALID, naming the path, for one of more than `most` bytes and for what is no file; rejects with Node's own error where it cannot be opened. */
+export const readBounded = async (path: string, most: number): Promise<Buffer> => {
+  // A pipe without a writer would keep the opening waiting otherwise.
+  const file = await open(path, constants.O_RDONLY | (constants.O_NONBLOCK ?? 0))
+  try {
+    const stats = await file.stat()
+    if (!stats.isFile())
+      throw new ContinuoError(
+        'INVALID',
+        `${path} is ${kindOf(stats)}, expected a file. Take the file from the package that the model came with.`,
+      )
+    if (stats.size > most)
+      throw new ContinuoError(
+        'INVALID',
+        `${path} has ${stats.size} bytes, expected at most ${most}. Take the file from the package that the model came with.`,
+      )
+    return await file.readFile()
+  } finally {
+    await file.close()
+  }
+}
 
 /** Makes what was renamed into the folder last. */
 export const syncFolder = async (folder: string): Promise<void> => {

@@ -2,8 +2,8 @@
  * JSON from outside: files of model packages, headers of snapshots. How deep it may be nested and how long it may be is bounded
  * before it is parsed, because what walks over a value later does so recursively.
  */
-import { open } from 'node:fs/promises'
 import { ContinuoError, messageOf } from './errors.ts'
+import { readBounded } from './files.ts'
 
 /** Arrays and objects inside each other; published packages need fewer than ten. The engine's own reader has 32. */
 export const MOST_NESTED = 64
@@ -94,19 +94,7 @@ export const readJsonFile = async (
   most: number,
   parse: (text: string, what: string) => unknown = parseJson,
 ): Promise<{ readonly text: string; readonly json: unknown }> => {
-  const file = await open(path)
-  let text: string
-  try {
-    const { size } = await file.stat()
-    if (size > most)
-      throw new ContinuoError(
-        'INVALID',
-        `${path} has ${size} bytes, expected at most ${most}. Take the file from the package that the model came with.`,
-      )
-    text = await file.readFile('utf8')
-  } finally {
-    await file.close()
-  }
+  const text = (await readBounded(path, most)).toString('utf8')
   try {
     return { text, json: parse(text, path) }
   } catch (cause) {

@@ -46,7 +46,7 @@ const schema = z.object({
     digest: z.string().regex(/^[0-9a-f]{64}$/, 'expected 64 hexadecimal digits'),
   }),
   recent: z.int().nonnegative().max(65536),
-  spp: z.object({ half_spaces: size.max(4096), iterations: size, inflation: z.number() }).nullable(),
+  spp: z.object({ half_spaces: size.max(4096), iterations: size.max(4096), inflation: z.number() }).nullable(),
   mpd: z
     .object({
       layers: size,

@@ -136,8 +136,8 @@ export const admitFile = async (
 ): Promise<SessionState> => {
   const { head } = file
   await file.verify()
-  const source = await file.source(model.layout)
   checkHead(head, model, tokenizer)
+  const source = await file.source(model.layout)
   const history = historyIn(head, model.vocabSize)
   const blocks = source.blocks.map((count) => Array.from({ length: count }, (_, run) => ({ run })))
   checkMemory(head, hotTensors(model.layout, source.hot, blocks), source.hot, model)

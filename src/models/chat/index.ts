@@ -1,9 +1,9 @@
 /** The form of conversation of a package: its chat template, or that of RWKV's World and G1 models. */
-import { readFile, stat } from 'node:fs/promises'
 import { join } from 'node:path'
 import { z } from 'zod'
 import type { GgufMetadata } from '../../engine/native.ts'
 import { ContinuoError, messageOf } from '../../errors.ts'
+import { readBounded } from '../../files.ts'
 import { MOST_CONFIG_BYTES, readJsonFile } from '../../json.ts'
 import type { Tokenizer } from '../tokenizer/index.ts'
 import type { Turns } from '../tokenizer/types.ts'
@@ -29,10 +29,7 @@ const absent = (cause: unknown): boolean => ['ENOENT', 'ENOTDIR'].includes((caus
 
 const readTemplateFile = async (path: string): Promise<string | null> => {
   try {
-    const { size } = await stat(path)
-    if (size > 4 * MOST_TEMPLATE)
-      throw new ContinuoError('INVALID', `${path} has ${size} bytes, expected at most ${4 * MOST_TEMPLATE}.`)
-    return await readFile(path, 'utf8')
+    return (await readBounded(path, 4 * MOST_TEMPLATE)).toString('utf8')
   } catch (cause) {
     if (absent(cause)) return null
     if (cause instanceof ContinuoError) throw cause

@@ -156,10 +156,13 @@ const readBpe = (json: Readonly<Record<string, unknown>>) => {
 
 /** The lattice of a text has every piece that begins at a place, for each place; published vocabularies have up to 16. */
 const checkPrefixes = (vocab: ReadonlyMap<string, number>): void => {
-  for (const token of vocab.keys()) {
+  // In order, a piece comes behind all that begin it: those stand on a stack, so that each piece is looked at once.
+  const beginning: string[] = []
+  for (const token of [...vocab.keys()].sort()) {
     checkLength(token)
-    let prefixes = 0
-    for (let length = 1; length <= token.length; length += 1) if (vocab.has(token.slice(0, length))) prefixes += 1
+    while (beginning.length > 0 && !token.startsWith(beginning.at(-1)!)) beginning.pop()
+    beginning.push(token)
+    const prefixes = beginning.length - (beginning[0] === '' ? 1 : 0)
     if (prefixes > MOST_PREFIXES)
       throw new Unstreamable(
         `${prefixes} pieces that begin one another, up to ${show(token)}; at most ${MOST_PREFIXES} are taken`,

@@ -3,9 +3,10 @@
  * separated by the first and the last space of the line. LITERAL is a str or bytes literal of Python, LENGTH its number of bytes.
  * Id 0 ends a text and has no line. (BlinkDL/RWKV-LM, RWKV-v5/tokenizer/rwkv_tokenizer.py.)
  */
-import { readdir, readFile, stat } from 'node:fs/promises'
+import { readdir } from 'node:fs/promises'
 import { basename, join } from 'node:path'
 import { ContinuoError, messageOf } from '../../errors.ts'
+import { readBounded } from '../../files.ts'
 import { sha256 } from '../../hash.ts'
 import { MOST_VOCABULARY_BYTES } from './limits.ts'
 import { bytesOfLiteral } from './python.ts'
@@ -71,9 +72,7 @@ export const openTrie = async (
     new ContinuoError('INVALID', `${path} ${what} Take the file from the package that the model came with.`, { cause })
   let bytes: Uint8Array
   try {
-    const { size } = await stat(path)
-    if (size > MOST_VOCABULARY_BYTES) throw invalid(`has ${size} bytes, expected at most ${MOST_VOCABULARY_BYTES}.`)
-    bytes = await readFile(path)
+    bytes = await readBounded(path, MOST_VOCABULARY_BYTES)
   } catch (cause) {
     if (cause instanceof ContinuoError) throw cause
     throw invalid(`cannot be read: ${messageOf(cause)}.`, cause)

@@ -3,10 +3,10 @@
  * behind a line "#version: …"). Which pre-tokens are meant is said by `tokenizer_class` of tokenizer_config.json alone.
  */
 import { existsSync } from 'node:fs'
-import { open } from 'node:fs/promises'
 import { join } from 'node:path'
 import { z } from 'zod'
 import { ContinuoError, messageOf } from '../../errors.ts'
+import { readBounded } from '../../files.ts'
 import { sha256 } from '../../hash.ts'
 import { MOST_CONFIG_BYTES, MOST_TOKENIZER_BYTES, readJsonFile } from '../../json.ts'
 import { buildTokenizer, type Json } from './build.ts'
@@ -61,17 +61,9 @@ const readOptional = async <T>(path: string, schema: z.ZodType<T>): Promise<T> =
 }
 
 const readMerges = async (path: string): Promise<{ readonly text: string; readonly merges: readonly string[] }> => {
-  const file = await open(path)
-  try {
-    const { size } = await file.stat()
-    if (size > MOST_TOKENIZER_BYTES)
-      throw new ContinuoError('INVALID', `${path} has ${size} bytes, expected at most ${MOST_TOKENIZER_BYTES}.`)
-    const text = await file.readFile('utf8')
-    const lines = text.split(/\r?\n/)
-    return { text, merges: lines.filter((line, at) => line !== '' && !(at === 0 && line.startsWith('#version'))) }
-  } finally {
-    await file.close()
-  }
+  const text = (await readBounded(path, MOST_TOKENIZER_BYTES)).toString('utf8')
+  const lines = text.split(/\r?\n/)
+  return { text, merges: lines.filter((line, at) => line !== '' && !(at === 0 && line.startsWith('#version'))) }
 }
 
 /** Added tokens: those that a file gives an id, and those that are named as special and have their id in vocab.json. */

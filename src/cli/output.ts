@@ -1,4 +1,5 @@
 /** Printing: lines, JSON lines, tables, numbers for people. What goes to a terminal commands it nowhere (terminal.ts); a pipe gets every byte. */
+import type { StoredRecord } from '../streams/log.ts'
 import { escaped, escapedAround, escapedJson, inCell } from '../terminal.ts'
 
 /** Characters of a cell of a table: an id may have thousands. */
@@ -60,3 +61,7 @@ export const table = (header: readonly string[], given: readonly (readonly strin
       .trimEnd()
   return [names, ...rows].map(format).join('\n')
 }
+
+/** Of a record of an output topic that holds no event. */
+export const noEvent = ({ topic, partition, offset }: StoredRecord): string =>
+  `${topic}, partition ${partition}, offset ${offset}: the record is no event of Continuo and is left out. Its value was altered, or somebody else wrote it; continuo verify names all of them.`

@@ -1,5 +1,6 @@
 /** Records of the output topics as values. */
 
+import type { z } from 'zod'
 import type { TopicContract } from '../../topics/common.ts'
 import { DEAD_LETTER_HEADERS } from '../../topics/deadletters.ts'
 import type { EventLog, StoredRecord } from '../streams/log.ts'
@@ -11,6 +12,15 @@ export const textIn = (bytes: Uint8Array | null): string => (bytes === null ? ''
 
 export const headersOf = ({ headers }: StoredRecord): Record<string, string> =>
   Object.fromEntries(headers.map(([name, value]) => [name, textIn(value)]))
+
+/** The event of a record; null where it holds none: its value was altered, or somebody else wrote it. */
+export const eventIn = <T>(schema: z.ZodType<T>, { value }: Pick<StoredRecord, 'value'>): T | null => {
+  try {
+    return schema.parse(JSON.parse(textIn(value)))
+  } catch {
+    return null
+  }
+}
 
 const base64 = (bytes: Uint8Array | null): string | null =>
   bytes === null ? null : Buffer.from(bytes).toString('base64')

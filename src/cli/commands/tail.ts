@@ -1,16 +1,23 @@
-import type { Alert } from '../../../topics/alerts.ts'
+import type { z } from 'zod'
+import { alert } from '../../../topics/alerts.ts'
 import type { TopicContract } from '../../../topics/common.ts'
 import { DEAD_LETTER_HEADERS } from '../../../topics/deadletters.ts'
-import type { Adapted, MemoryEvent, Observation, Perspectives } from '../../../topics/observations.ts'
-import type { Generated } from '../../../topics/tokens.ts'
+import {
+  type Adapted,
+  type MemoryEvent,
+  type Observation,
+  observation,
+  type Perspectives,
+} from '../../../topics/observations.ts'
+import { type Generated, generated } from '../../../topics/tokens.ts'
 import { follow } from '../../client/follow.ts'
-import { headersOf, recordAsJson, textIn } from '../../client/records.ts'
+import { eventIn, headersOf, recordAsJson, textIn } from '../../client/records.ts'
 import { namesOf } from '../../client/topics.ts'
 import type { StoredRecord } from '../../streams/log.ts'
 import { command } from '../command.ts'
 import { inputTopicFlag, logFlags, partitionsOf, withExistingLog } from '../common.ts'
 import { choice, on, optional, optionalWhole } from '../flags.ts'
-import { plural, preview, printJson, printRow, say, shortName, write } from '../output.ts'
+import { noEvent, plural, preview, printJson, printRow, say, shortName, write } from '../output.ts'
 import { untilSignal } from '../signals.ts'
 
 /** "archive 12", "inject 3, 11": what a memory outside did. */
@@ -59,12 +66,20 @@ const observationLine = (value: Observation): string => {
   }
 }
 
+/** Prints records of events; those that hold none are named and left out. */
+const events =
+  <T>(schema: z.ZodType<T>, print: (event: T) => void): ((record: StoredRecord) => void) =>
+  (record) => {
+    const event = eventIn(schema, record)
+    if (event === null) say(noEvent(record))
+    else print(event)
+  }
+
 /** Prints generated text as it comes; a heading where another session or request begins. */
-const createTextPrinter = (single: boolean): ((record: StoredRecord) => void) => {
+const createTextPrinter = (single: boolean): ((event: Generated) => void) => {
   let current = ''
   let atLineStart = true
-  return (record) => {
-    const value = JSON.parse(textIn(record.value)) as Generated
+  return (value) => {
     const speaker = `${value.session} / ${value.requestId}`
     if (speaker !== current && !single)
       write(`${atLineStart ? '' : '\n'}── ${shortName(value.session)} / ${shortName(value.requestId)}\n`)
@@ -83,19 +98,13 @@ const createPrinter = (
   json: boolean,
 ): ((record: StoredRecord) => void) => {
   if (json) return (record) => printJson(recordAsJson(topic, record))
-  if (topic === 'tokens') return createTextPrinter(single)
-  if (topic === 'observations') {
-    return (record) => {
-      const value = JSON.parse(textIn(record.value)) as Observation
-      printRow(observationLine({ ...value, session: shortName(value.session) }))
-    }
-  }
-  if (topic === 'alerts') {
-    return (record) => {
-      const { session, standsOut, line } = JSON.parse(textIn(record.value)) as Alert
-      printRow(`${shortName(session)}  line ${line.line}  ${standsOut.join(', ')}  ${line.text ?? ''}`)
-    }
-  }
+  if (topic === 'tokens') return events(generated, createTextPrinter(single))
+  if (topic === 'observations')
+    return events(observation, (value) => printRow(observationLine({ ...value, session: shortName(value.session) })))
+  if (topic === 'alerts')
+    return events(alert, ({ session, standsOut, line }) =>
+      printRow(`${shortName(session)}  line ${line.line}  ${standsOut.join(', ')}  ${line.text ?? ''}`),
+    )
   if (topic === 'deadletters') {
     return (record) => {
       const headers = headersOf(record)

@@ -28,7 +28,8 @@ export const RWKV7_1B5: Rwkv7Shape = {
 
 const HEAD = 64
 
-const entriesOf = ({ layers, channels: C, vocabulary: V, ranks }: Rwkv7Shape): readonly Entry[] => {
+/** The tensors of such a package. */
+export const rwkv7Entries = ({ layers, channels: C, vocabulary: V, ranks }: Rwkv7Shape): readonly Entry[] => {
   const F = 4 * C
   const norm = (name: string): readonly Entry[] => [
     [`${name}.weight`, [C], 0.75],
@@ -77,4 +78,4 @@ const POSITIVE = /(ln\w*\.weight|x_.|k_k|k_a)$/
 
 /** Writes config.json and model.safetensors into `dir`. */
 export const writeRwkv7 = (dir: string, shape: Rwkv7Shape, format?: Format): Promise<void> =>
-  writeRandom(dir, { config: { model_type: 'rwkv7' }, entries: entriesOf(shape), positive: POSITIVE }, format)
+  writeRandom(dir, { config: { model_type: 'rwkv7' }, entries: rwkv7Entries(shape), positive: POSITIVE }, format)

@@ -15,6 +15,7 @@ import { safetensors, writePackageTo } from './engine/safetensors.ts'
 import { BASE, type DecoderConfig, randomDecoder } from './models/decoders.ts'
 import { gpt2ConfigOf, randomGpt2 } from './models/gpt2.ts'
 import { hybridTensors, qwen35Config } from './models/hybrid-packages.ts'
+import { writeSubwords } from './models/ngram/subwords.ts'
 import { perspectiveConfig, writePerspective } from './models/perspective/package.ts'
 
 interface Family {
@@ -193,6 +194,13 @@ const list = [
     residentBytes: 400_000,
   },
   { key: 'ngram', name: 'a memory of contexts (ngram)', write: ngram, residentBytes: 900_000 },
+  // The same behind a model whose tokens stand for several bytes.
+  {
+    key: 'subwords',
+    name: 'RWKV-7 with a memory of subwords',
+    write: (folder) => writeSubwords(folder, 2046),
+    residentBytes: 900_000,
+  },
 ] as const satisfies readonly Family[]
 
 export type FamilyKey = (typeof list)[number]['key']

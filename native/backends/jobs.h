@@ -8,6 +8,7 @@
 #include "base/type.h"
 #include "graph/forms.h"
 #include "graph/narrow.h"
+#include "graph/ngram.h"
 #include "runtime/block_list.h"
 #include "weights/packed_matrix.h"
 
@@ -116,6 +117,9 @@ struct NgramRun {
   float* y;           // [tokens][256]
   size_t slots, rows;
   bool learns;  // from the tokens; else they are only read
+  // Of subwords what they stand for, else null; base and y are [tokens][texts->count] then, and there is a base.
+  const ngram::TokenTexts* texts = nullptr;
+  float* kept = nullptr;  // [texts->count]: the base of the last prediction
 };
 
 // One row of keys and values that a query looks along: positions [first, last). The channels of a position lie at

@@ -52,6 +52,8 @@ ExecutorOptions options_of(const Value& value) {
   const auto object = value.As<Napi::Object>();
   ExecutorOptions out{object.Get("memoryReuse").ToBoolean(), object.Get("trace").ToBoolean(),
                       object.Get("watch").ToBoolean()};
+  if (const auto vocabulary = object.Get("vocabulary"); !vocabulary.IsUndefined())
+    out.vocabulary = unwrap<std::shared_ptr<const TokenBytes>>(vocabulary, token_bytes_tag);
   // [declaration, member, …]
   if (const auto wanted = object.Get("moments"); wanted.IsTypedArray()) {
     const auto ids = wanted.As<Napi::Uint32Array>();

@@ -163,7 +163,7 @@ Value plan(const CallbackInfo& info) {
   return blocks;
 }
 
-// ngram(slots): the sizes of the tables of an ngram memory with so many slots.
+// ngram(slots): the sizes of the tables of an ngram memory with so many slots, of bytes and of subwords.
 Value ngram(const CallbackInfo& info) {
   const auto env = info.Env();
   const auto slots = static_cast<size_t>(info[0].As<Napi::Number>().Int64Value());
@@ -171,6 +171,8 @@ Value ngram(const CallbackInfo& info) {
   out.Set("text", static_cast<double>(ngram::words_of(slots)));
   out.Set("mixture", static_cast<double>(ngram::mixture::numbers));
   out.Set("learned", static_cast<double>(ngram::learned));
+  out.Set("subwordText", static_cast<double>(ngram::subword_words_of(slots)));
+  out.Set("subwordMixture", static_cast<double>(ngram::subword_mixture::numbers));
   const auto part = [&](size_t from, size_t count) {
     auto of = Napi::Object::New(env);
     of.Set("from", static_cast<double>(from));

@@ -1,5 +1,7 @@
 #include "graph/graph.h"
 
+#include <algorithm>
+
 #include "graph/ops.h"
 
 namespace continuo {
@@ -28,6 +30,21 @@ std::string operand_text(const Graph& graph, const Operand& operand) {
     if (term.offset != 0) out += std::to_string(term.offset);
   }
   return operand.at.empty() ? out : out + ")";
+}
+
+namespace {
+
+bool any_reads_subwords(const std::vector<Node>& nodes) {
+  return std::any_of(nodes.begin(), nodes.end(), [](const Node& node) {
+    return reads_subwords(node) || any_reads_subwords(node.body) || any_reads_subwords(node.otherwise);
+  });
+}
+
+}  // namespace
+
+bool reads_subwords(const Graph& graph) {
+  return std::any_of(graph.blocks.begin(), graph.blocks.end(),
+                     [](const Block& block) { return any_reads_subwords(block.nodes); });
 }
 
 std::string node_text(const Graph& graph, const Node& node) {

@@ -224,6 +224,9 @@ inline size_t slow_levels(const std::vector<uint64_t>& periods) {
   return n;
 }
 
+// Whether it is the memory of a model whose tokens stand for bytes: the engine must know which.
+inline bool reads_subwords(const Node& node) { return node.op == Op::cache_ngram && node.in.size() == 5; }
+
 // Whether the node depends on the clock by itself, not only through the tables and counters that it names.
 inline bool uses_clock(const Node& node) {
   return node.segment > 0 || (node.op == Op::cache_memory && slow_levels(node.periods) > 0);
@@ -293,6 +296,8 @@ struct Graph {
 // An operand as the graph's text has it: "K(l,len-1)".
 std::string operand_text(const Graph& graph, const Operand& operand);
 // The name of a node in errors and traces: its op and the name that it writes.
+// Whether one of its nodes does: reads_subwords(node).
+bool reads_subwords(const Graph& graph);
 std::string node_text(const Graph& graph, const Node& node);
 
 // Reads a graph and checks it with check_graph() (check.h).

@@ -1,11 +1,18 @@
-// The state of an ngram memory (docs/ngram.md): three tables of a context, of fixed sizes that follow from the number
-// of slots. The op `cache.ngram` reads a token, writes all three, and gives the logits of the token after it.
+// The state of an ngram memory (docs/ngram.md): tables of a context, of fixed sizes that follow from the number of
+// slots and of tokens. The op `cache.ngram` reads a token, writes all of them, and gives the logits of the token after
+// it. Where there are 256 tokens, they are bytes:
 //
 //   slots    i32 [slots, 2]  what followed each context: a check, three tokens, their counts
-//   text     i32 [words]     the text so far as contexts see it: hashes, a ring of tokens, places of lines and numbers
+//   text     i32 [words]     the text so far as contexts see it: hashes, a ring of bytes, places of lines and numbers
 //   mixture  f32 [numbers]   the weights of votes, and what the last prediction was made of
 //
-// Everything in it is a byte of text or counts of bytes: the op takes models with 256 tokens.
+// Tokens of another vocabulary stand for bytes, any number of them: subwords. Contexts see the bytes, and what follows
+// them and votes are tokens. A base is needed, since most tokens follow nothing that was seen:
+//
+//   slots    i32 [slots, 4]
+//   text     i32 [words]     with a ring of tokens behind that of bytes
+//   base     f32 [tokens]    the base's logits of the next token
+//   mixture  f32 [numbers]   with logits of classes of tokens
 #pragma once
 
 #include <cstddef>
@@ -14,6 +21,10 @@
 namespace continuo::ngram {
 
 constexpr size_t tokens = 256;
+// A slot for subwords has 24 bits for a token.
+constexpr size_t most_tokens = 1 << 24;
+// Classes of subwords: token_class in backends/ngram/text.h.
+constexpr size_t token_classes = 128;
 constexpr size_t contexts = 22;
 // Tokens that a slot keeps, the most frequent first: each is a vote.
 constexpr size_t ranks = 3;
@@ -25,8 +36,9 @@ constexpr size_t count_classes = 8;
 constexpr size_t confidences = count_classes * count_classes * 2;
 
 constexpr size_t selectors = 8;
-constexpr size_t selector_rows[selectors] = {20, 256, 64, 256, 256, 128, 80, 256};
+// Device code has no constant arrays but those of its functions.
 constexpr size_t first_row(size_t selector) {
+  constexpr size_t selector_rows[selectors] = {20, 256, 64, 256, 256, 128, 80, 256};
   size_t rows = 0;
   for (size_t i = 0; i < selector; ++i) rows += selector_rows[i];
   return rows;
@@ -35,33 +47,43 @@ constexpr size_t scale_rows = first_row(selectors);
 
 constexpr size_t match_lengths = 24;
 // Logits by nothing, by the class of the last byte, by coarse classes of the last two, by the number of the field.
-constexpr size_t dense_first[4] = {0, 1, 17, 81};
+constexpr size_t dense_first(size_t k) {
+  constexpr size_t first[4] = {0, 1, 17, 81};
+  return first[k];
+}
 constexpr size_t dense_rows = 97;
 // The correction of the likeliest token: rows by context, places along its logit.
 constexpr size_t correction_rows = 256, correction_places = 17, corrections = 2;
 
-// Where the parts of the mixture lie, in numbers.
-namespace mixture {
-constexpr size_t weights = 0;                                          // [votes of a slot, confidence]
-constexpr size_t weight_squares = weights + most_votes * confidences;  // sums of squared gradients
-constexpr size_t scales = weight_squares + most_votes * confidences;   // [row, lane]
-constexpr size_t scale_squares = scales + scale_rows * lanes;          // [lane]
-constexpr size_t match = scale_squares + lanes;                        // [length]
-constexpr size_t match_squares = match + match_lengths;
-constexpr size_t dense = match_squares + match_lengths;  // [row, token]
-constexpr size_t correction = dense + dense_rows * tokens;
-// The weight of the base's logits, and its sum of squared gradients.
-constexpr size_t base_weight = correction + corrections * correction_rows * correction_places;
-// Of the last prediction: the base, the probability of each token, the scale of each context, and its correction.
-constexpr size_t base = base_weight + 8;
-constexpr size_t shares = base + tokens;
-constexpr size_t scale = shares + tokens;
-constexpr size_t corrected = scale + lanes;  // the likeliest token's probability, its place along the logit
-constexpr size_t numbers = corrected + 8;
-}  // namespace mixture
+// Where the parts of a mixture lie, in numbers. Rows of dense logits have so many columns; it keeps so many of the
+// base's logits, and so many probabilities.
+template <size_t Columns, size_t Base, size_t Shares> struct MixtureOf {
+  static constexpr size_t columns = Columns;
+  static constexpr size_t weights = 0;                                          // [votes of a slot, confidence]
+  static constexpr size_t weight_squares = weights + most_votes * confidences;  // sums of squared gradients
+  static constexpr size_t scales = weight_squares + most_votes * confidences;   // [row, lane]
+  static constexpr size_t scale_squares = scales + scale_rows * lanes;          // [lane]
+  static constexpr size_t match = scale_squares + lanes;                        // [length]
+  static constexpr size_t match_squares = match + match_lengths;
+  static constexpr size_t dense = match_squares + match_lengths;  // [row, column]
+  static constexpr size_t correction = dense + dense_rows * columns;
+  // The weight of the base's logits, its sum of squared gradients, and of subwords the mean of the logits.
+  static constexpr size_t base_weight = correction + corrections * correction_rows * correction_places;
+  // Of the last prediction: the base, probabilities, the scale of each context, and its correction.
+  static constexpr size_t base = base_weight + 8;
+  static constexpr size_t shares = base + Base;
+  static constexpr size_t scale = shares + Shares;
+  static constexpr size_t corrected = scale + lanes;  // the likeliest token's probability, its place along the logit
+  static constexpr size_t numbers = corrected + 8;
+};
+// Of bytes: the probability of each.
+using mixture = MixtureOf<tokens, tokens, tokens>;
+// Of subwords: those of each class, of each vote, and of the match.
+constexpr size_t vote_shares = (most_votes + 1 + 7) / 8 * 8;
+using subword_mixture = MixtureOf<token_classes, 0, token_classes + vote_shares>;
 
-// What a package may begin with: the weights, and the logits by nothing and by the class of the last byte.
-constexpr size_t learned_weights = most_votes * confidences, learned_logits = dense_first[2] * tokens;
+// What a package of bytes may begin with: the weights, and the logits by nothing and by the class of the last byte.
+constexpr size_t learned_weights = most_votes * confidences, learned_logits = dense_first(2) * tokens;
 constexpr size_t learned = learned_weights + learned_logits;
 
 constexpr size_t least_slots = 1 << 10, most_slots = 1 << 24;
@@ -131,5 +153,29 @@ constexpr size_t words_of(size_t slots) {
   // The ring, three lists of places, what followed two bytes, and numbers.
   return (sizeof(Text) + a.ring + 4 * a.places * sizeof(uint32_t) + a.numbers * sizeof(NumberEntry)) / sizeof(int32_t);
 }
+
+// What stands behind the bytes of a text of subwords; a ring of tokens follows.
+struct SubwordText {
+  uint32_t position;           // tokens read, modulo 2³²
+  uint32_t follows1[256 * 2];  // by a hash of a token: the tokens that followed it the last two times
+  uint32_t token[most_votes];  // of each vote, in place of Text::token
+  uint32_t pad;
+};
+static_assert(sizeof(SubwordText) % 4 == 0);
+
+// Tokens in the ring: those of the text in the ring of bytes, where they have two bytes each.
+constexpr size_t subword_ring(size_t slots) { return arrays_of(slots).ring / 2; }
+constexpr size_t subword_words_of(size_t slots) {
+  return words_of(slots) + sizeof(SubwordText) / sizeof(int32_t) + subword_ring(slots);
+}
+
+// What the tokens of a vocabulary stand for, [tokens] each: their bytes, one token after the other, where those of each
+// end, and its class.
+struct TokenTexts {
+  const uint8_t* bytes;
+  const uint32_t* ends;
+  const uint8_t* classes;
+  size_t count;
+};
 
 }  // namespace continuo::ngram

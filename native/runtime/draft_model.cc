@@ -14,8 +14,11 @@ constexpr size_t most_behind = 256, begin_with = 128;
 
 }  // namespace
 
-DraftModel::DraftModel(std::shared_ptr<const Model> model, ThreadPool& pool, size_t bytes)
-    : model_(std::move(model)), executor_(model_->device->executor(model_, pool, {})), most_bytes_(bytes) {}
+DraftModel::DraftModel(std::shared_ptr<const Model> model, ThreadPool& pool, size_t bytes,
+                       std::shared_ptr<const TokenBytes> vocabulary)
+    : model_(std::move(model)),
+      executor_(model_->device->executor(model_, pool, {.vocabulary = std::move(vocabulary)})),
+      most_bytes_(bytes) {}
 
 Status DraftModel::fits(const Model& other) const {
   const auto refused = [](auto&&... what) {

@@ -34,8 +34,9 @@ struct Drawing {
 class DraftModel {
  public:
   static constexpr size_t default_bytes = size_t{256} << 20;
-  // `bytes`: of all contexts together, and of what takes their guesses back.
-  DraftModel(std::shared_ptr<const Model> model, ThreadPool& pool, size_t bytes);
+  // `bytes`: of all contexts together, and of what takes their guesses back. `vocabulary`: as ExecutorOptions have it.
+  DraftModel(std::shared_ptr<const Model> model, ThreadPool& pool, size_t bytes,
+             std::shared_ptr<const TokenBytes> vocabulary = nullptr);
   // Whether it can guess tokens for such a model; the error says why not.
   Status fits(const Model& other) const;
 

@@ -140,12 +140,20 @@ Result<std::shared_ptr<const Model>> Engine::load_model() {
   return guarded<std::shared_ptr<const Model>>([&]() -> Result<std::shared_ptr<const Model>> {
     auto model = source_();
     if (!model) return model.error();
+    if (auto known = knows_tokens((*model)->graph); !known) return known.error();
     auto executor = (*model)->device->executor(*model, pool_, options_);
     executor_ = std::move(executor);
     const std::lock_guard lock(inbox_->mutex);
     model_ = *model;
     return model_;
   });
+}
+
+Status Engine::knows_tokens(const Graph& graph) const {
+  if (options_.vocabulary || !reads_subwords(graph)) return Done{};
+  return invalid(
+      "the graph has an ngram memory of tokens that stand for bytes, and nothing says for which: give the engine a "
+      "vocabulary.");
 }
 
 std::shared_ptr<const Model> Engine::model() const {
@@ -177,6 +185,7 @@ void Engine::reload() {
 
 std::shared_ptr<HostExecutor> Engine::host_executor(std::shared_ptr<Context> context, ExecutorOptions options) {
   auto model = this->model();
+  options.vocabulary = options_.vocabulary;
   auto executor = model->device->executor(model, pool_, options);
   return std::make_shared<HostExecutor>(HostExecutor{std::move(context), std::move(executor)});
 }
@@ -294,7 +303,8 @@ void Engine::load_draft(std::string graph_json, std::vector<std::string> paths, 
       if (!device) return device.error();
       auto model = Model::load(graph_json, paths, pool_, *device);
       if (!model) return model.error();
-      auto draft = std::make_unique<DraftModel>(std::move(*model), pool_, bytes);
+      if (auto known = knows_tokens((*model)->graph); !known) return known;
+      auto draft = std::make_unique<DraftModel>(std::move(*model), pool_, bytes, options_.vocabulary);
       if (auto fits = draft->fits(*model_); !fits) return fits;
       scheduler_.speculate(std::move(draft));
       return Done{};

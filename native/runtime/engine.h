@@ -125,6 +125,8 @@ class Engine {
   Result<std::vector<float>> run_logits(Context& context);
 
   Result<std::shared_ptr<const Model>> load_model();
+  // Whether the engine knows what tokens stand for where the graph asks.
+  Status knows_tokens(const Graph& graph) const;
   // Where the model's device was lost: loads the model onto a new device, and fails every item with `cause`. Returns
   // the error of loading, if any.
   Status revive(const Error& cause);

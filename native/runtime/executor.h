@@ -27,6 +27,7 @@ namespace continuo {
 namespace experts {
 class Loan;
 }
+struct TokenBytes;
 
 struct Run {
   Context* context;
@@ -44,6 +45,8 @@ struct ExecutorOptions {
   bool watch = false;  // look for non-finite numbers after every node
   // What matrices are multiplied with is added up here. The CPU's executor alone does it.
   std::shared_ptr<Moments> moments = nullptr;
+  // What tokens stand for: a graph with reads_subwords() needs it.
+  std::shared_ptr<const TokenBytes> vocabulary = nullptr;
 };
 
 // Totals of one node in the last step of a block.

@@ -11,14 +11,7 @@ namespace continuo::test::ngram_test {
 
 namespace {
 
-using ngram::count_token, ngram::find_slot, ngram::Slot;
-
-// Those that have the kernel: it runs on a CPU.
-std::vector<const Kernels*> ngram_tables() {
-  auto out = tables();
-  std::erase_if(out, [](const Kernels* table) { return table->ngram == nullptr; });
-  return out;
-}
+using ngram::count_token, ngram::find_slot, ngram::Slot, ngram::SubwordSlot;
 
 // Words between two guards, 8 bytes aligned as a context has its tables.
 class Table {
@@ -49,7 +42,7 @@ struct State {
 
   State(size_t count, const Kernels* kernels, const float* learned)
       : slots(count), table(2 * count), text(ngram::words_of(count)), mixture(ngram::mixture::numbers) {
-    kernels->ngram_first(mixture.as<float>(), learned);
+    kernels->ngram_first(mixture.as<float>(), learned, false);
   }
   bool operator==(const State&) const = default;
   bool fences_stand() const { return table.fences_stand() && text.fences_stand() && mixture.fences_stand(); }
@@ -63,7 +56,7 @@ std::vector<float> read(Random& random, const Kernels* kernels, State& state, co
     const size_t rows = std::min(tokens.size() - row, 1 + random.below(most));
     kernels->ngram({state.table.as<int32_t>(), state.text.as<int32_t>(), state.mixture.as<float>(), tokens.data() + row,
                     base.empty() ? nullptr : from.data() + row * ngram::tokens, y.data() + row * ngram::tokens,
-                    state.slots, rows});
+                    state.slots, rows, true});
     row += rows;
   }
   CHECK(y.fences_stand() && state.fences_stand());
@@ -85,7 +78,151 @@ std::vector<int32_t> some_text(Random& random, size_t length) {
   return out;
 }
 
+// A vocabulary of subwords: bytes, and words of several; the first stands for nothing.
+struct Vocabulary {
+  std::vector<uint8_t> bytes;
+  std::vector<uint32_t> ends;
+  std::vector<uint8_t> classes;
+  ngram::TokenTexts texts{};
+
+  explicit Vocabulary(Random& random, size_t count) {
+    for (size_t token = 0; token < count; ++token) {
+      if (token > 0 && token <= 256) bytes.push_back(static_cast<uint8_t>(token - 1));
+      if (token > 256) {
+        for (size_t i = 0; i < 1 + random.below(6); ++i)
+          bytes.push_back(static_cast<uint8_t>(" \n:=0123456789abcxyzGET/"[random.below(24)]));
+      }
+      ends.push_back(static_cast<uint32_t>(bytes.size()));
+      // Any number may be there: the kernel takes it modulo their number.
+      classes.push_back(static_cast<uint8_t>(random.next()));
+    }
+    texts = {bytes.data(), ends.data(), classes.data(), count};
+  }
+};
+
+struct SubwordState {
+  size_t slots;
+  Table table, text, mixture, kept;
+
+  SubwordState(size_t count, size_t tokens, const Kernels* kernels)
+      : slots(count),
+        table(4 * count),
+        text(ngram::subword_words_of(count)),
+        mixture(ngram::subword_mixture::numbers),
+        kept(tokens) {
+    kernels->ngram_first(mixture.as<float>(), nullptr, true);
+  }
+  bool operator==(const SubwordState&) const = default;
+  bool fences_stand() const {
+    return table.fences_stand() && text.fences_stand() && mixture.fences_stand() && kept.fences_stand();
+  }
+};
+
+std::vector<float> read_subwords(Random& random, const Kernels* kernels, SubwordState& state,
+                                 const Vocabulary& vocabulary, const std::vector<int32_t>& tokens,
+                                 const std::vector<float>& base, size_t most) {
+  const size_t count = vocabulary.texts.count;
+  Slice y(tokens.size() * count, random.below(17)), from(base, random.below(17));
+  for (size_t row = 0; row < tokens.size();) {
+    const size_t rows = std::min(tokens.size() - row, 1 + random.below(most));
+    kernels->ngram({state.table.as<int32_t>(), state.text.as<int32_t>(), state.mixture.as<float>(), tokens.data() + row,
+                    from.data() + row * count, y.data() + row * count, state.slots, rows, row % 3 != 2,
+                    &vocabulary.texts, state.kept.as<float>()});
+    row += rows;
+  }
+  CHECK(y.fences_stand() && state.fences_stand());
+  return y.values();
+}
+
+// Tokens that come back often, in any order.
+std::vector<int32_t> some_tokens(Random& random, size_t length, size_t count) {
+  std::vector<int32_t> phrase, out;
+  while (out.size() < length) {
+    if (phrase.empty() || random.below(3) == 0) {
+      phrase.clear();
+      for (size_t i = 0; i < 2 + random.below(9); ++i) phrase.push_back(static_cast<int32_t>(random.below(count)));
+    }
+    out.insert(out.end(), phrase.begin(), phrase.end());
+  }
+  out.resize(length);
+  return out;
+}
+
 }  // namespace
+
+TEST("ngram: subwords give the same bits on every table, in any cut where nothing is drawn") {
+  Random random(506);
+  for (const size_t count : {1, 2, 257, 300, 1031}) {
+    const Vocabulary vocabulary(random, count);
+    const size_t slots = 1024 + 2 * random.below(1500);
+    const auto tokens = some_tokens(random, 260, count);
+    const auto base = random.floats(tokens.size() * count, -3, 3);
+    SubwordState want(slots, count, &generic_kernels);
+    std::vector<float> y(tokens.size() * count);
+    for (size_t row = 0; row < tokens.size(); ++row)
+      generic_kernels.ngram({want.table.as<int32_t>(), want.text.as<int32_t>(), want.mixture.as<float>(),
+                             tokens.data() + row, base.data() + row * count, y.data() + row * count, slots, 1, true,
+                             &vocabulary.texts, want.kept.as<float>()});
+    for (const auto* kernels : tables()) {
+      SubwordState got(slots, count, kernels);
+      Slice out(y.size(), random.below(17));
+      for (size_t row = 0; row < tokens.size();) {
+        const size_t rows = std::min(tokens.size() - row, 1 + random.below(40));
+        kernels->ngram({got.table.as<int32_t>(), got.text.as<int32_t>(), got.mixture.as<float>(), tokens.data() + row,
+                        base.data() + row * count, out.data() + row * count, slots, rows, true, &vocabulary.texts,
+                        got.kept.as<float>()});
+        row += rows;
+      }
+      CHECK(same(out.values(), y));
+      CHECK(got == want && got.fences_stand());
+    }
+  }
+}
+
+TEST("ngram: tables of subwords that somebody made up lead nowhere outside them") {
+  Random random(507);
+  const uint32_t edges[] = {0, 1, 255, 1023, 1024, 65535, 65536, 0x7fffffff, 0x80000000, 0xfffffffe, 0xffffffff};
+  for (int round = 0; round < 60; ++round) {
+    const size_t count = 1 + random.below(600), slots = 1024 + 2 * random.below(900);
+    const Vocabulary vocabulary(random, count);
+    const auto tokens = some_tokens(random, 120, count);
+    const auto base = random.floats(tokens.size() * count, -3, 3);
+    SubwordState first(slots, count, &generic_kernels);
+    read_subwords(random, &generic_kernels, first, vocabulary, tokens, base, 50);
+    for (Table* forged : {&first.table, &first.text, &first.mixture, &first.kept}) {
+      const size_t every = 1 + random.below(40);
+      if (random.below(4) == 0) continue;
+      for (auto& word : *forged) {
+        if (random.below(every) == 0)
+          word = random.below(2) ? edges[random.below(std::size(edges))] : static_cast<uint32_t>(random.next());
+      }
+    }
+    // A token that the vocabulary does not have is taken for the first.
+    auto odd = tokens;
+    odd[3] = -1, odd[7] = 1 << 30;
+    for (const auto* kernels : tables()) {
+      SubwordState state = first;
+      read_subwords(random, kernels, state, vocabulary, odd, base, 60);
+    }
+  }
+}
+
+TEST(
+    "ngram: a slot of subwords keeps tokens of 24 bits, and is told by the bits of a key that do not choose its "
+    "place") {
+  std::vector<SubwordSlot> slots(1024);
+  const uint64_t key = 0x123456789abcdef1;
+  const int32_t at = find_slot(slots.data(), slots.size(), key);
+  CHECK(at >= 0 && find_slot(slots.data(), slots.size(), key) == at);
+  // Another key of the same place.
+  const int32_t other = find_slot(slots.data(), slots.size(), key ^ 0x8000);
+  CHECK(other == (at ^ 1));
+  for (int i = 0; i < 300; ++i) count_token(slots[static_cast<size_t>(at)], 0xffffff);
+  count_token(slots[static_cast<size_t>(at)], 5);
+  const auto& slot = slots[static_cast<size_t>(at)];
+  CHECK(slot.token_at(0) == 0xffffff && slot.count_at(0) == 188 && slot.token_at(1) == 5 && slot.count_at(1) == 1);
+  CHECK((slot.check & 3) == 1);
+}
 
 TEST("ngram: every table gives the same bits in any cut, with a base and without") {
   Random random(501);
@@ -96,7 +233,7 @@ TEST("ngram: every table gives the same bits in any cut, with a base and without
       const auto base = based ? random.floats(tokens.size() * ngram::tokens, -2, 2) : std::vector<float>{};
       State want(slots, &generic_kernels, learned.data());
       const auto y = read(random, &generic_kernels, want, tokens, base, 1);
-      for (const auto* kernels : ngram_tables()) {
+      for (const auto* kernels : tables()) {
         for (const size_t most : {7, 300, 5000}) {
           State got(slots, kernels, learned.data());
           CHECK(same(read(random, kernels, got, tokens, base, most), y));
@@ -136,7 +273,7 @@ TEST("ngram: tables that somebody made up lead nowhere outside them") {
           word = random.below(2) ? edges[random.below(std::size(edges))] : static_cast<uint32_t>(random.next());
       }
     }
-    for (const auto* kernels : ngram_tables()) {
+    for (const auto* kernels : tables()) {
       State state = first;
       read(random, kernels, state, tokens, {}, 60);
     }

@@ -23,6 +23,7 @@ import { observedIn } from './moments.ts'
 import { awaitNative, type ContextHandle, callNative, type NativeItem } from './native.ts'
 import type { OpenModelOptions } from './options.ts'
 import { checkGraph } from './plan.ts'
+import type { Vocabulary } from './token-bytes.ts'
 import type { EngineStats, Model } from './types.ts'
 import { type LoadRequest, openWeights, speculate, type TextIdentity } from './weights.ts'
 import type { WorkResult } from './work.ts'
@@ -43,7 +44,12 @@ const maxPulse = 2n ** 63n
  * Loads a graph of one's own and the weights it names from one file (`inspectFiles` says of which formats). Blocks "step" and "predict" that return what a
  * language model's do (native/graph/graph.h) make it one; any other graph is driven through `createExecutor`.
  */
-export const openGraph = async (graph: Graph, path: string, options: OpenModelOptions = {}): Promise<Model> => {
+export const openGraph = async (
+  graph: Graph,
+  path: string,
+  options: OpenModelOptions = {},
+  vocabulary?: Vocabulary,
+): Promise<Model> => {
   if (options.draftModel !== undefined)
     invalid("draftModel was given, but a graph of one's own has no tokenizer to compare with. Leave it out.")
   checkGraph(graph)
@@ -55,6 +61,7 @@ export const openGraph = async (graph: Graph, path: string, options: OpenModelOp
   return loadModel(
     { dir: dirname(path), modelType: 'graph', vocabSize, config: graph, graph, paths: [path], tensors },
     options,
+    () => Promise.resolve({ vocabulary }),
   )
 }
 

@@ -165,6 +165,16 @@ export interface Graph {
 export const isDerived = (declaration: Declaration): boolean =>
   declaration.kind === 'persistent' && declaration.derived === true
 
+const readSubwords = (nodes: readonly Node[]): boolean =>
+  nodes.some((node) => {
+    if ('op' in node) return node.op === 'cache.ngram' && node.in?.length === 5
+    if ('return' in node) return false
+    return readSubwords(node.nodes) || ('otherwise' in node && readSubwords(node.otherwise ?? []))
+  })
+
+/** Whether it has a memory of subwords, which must know what tokens stand for. */
+export const readsSubwords = ({ blocks }: Graph): boolean => blocks.some(({ nodes }) => readSubwords(nodes))
+
 /** How many values an index has; 0 for a name that is none. */
 export const indexExtent = (graph: Graph, index: string | undefined): number => {
   const found = graph.indices.find(({ name }) => name === index)

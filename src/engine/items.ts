@@ -1,8 +1,9 @@
 /** Checks items of work and puts them into the form that the engine takes, before anything is written. */
 import { ContinuoError } from '../errors.ts'
 import type { ContextHead } from './context.ts'
-import { type ContextHandle, callNative, type NativeItem, type TokenBytesHandle } from './native.ts'
-import type { Generate, Penalties, StopStrings, WorkItem } from './work.ts'
+import type { ContextHandle, NativeItem } from './native.ts'
+import { tokenBytes } from './token-bytes.ts'
+import type { Generate, Penalties, WorkItem } from './work.ts'
 
 const maxCount = 2 ** 31 - 1
 const maxSeed = 2n ** 64n
@@ -17,23 +18,6 @@ const NEUTRAL: Penalties = { repetition: 1, presence: 0, frequency: 0, counts: N
 
 const invalid = (message: string): never => {
   throw new ContinuoError('INVALID', message)
-}
-
-/** The bytes of every token of a vocabulary, in the engine's form. */
-const tables = new WeakMap<
-  StopStrings['vocabulary'],
-  { readonly vocabSize: number; readonly table: TokenBytesHandle }
->()
-
-const tableOf = ({ vocabulary }: StopStrings, vocabSize: number): TokenBytesHandle => {
-  const known = tables.get(vocabulary)
-  if (known !== undefined && known.vocabSize >= vocabSize) return known.table
-  const pieces = Array.from({ length: vocabSize }, (_, id) => vocabulary.bytesOf(id))
-  let end = 0
-  const ends = Uint32Array.from(pieces, ({ length }) => (end += length))
-  const table = callNative((addon) => addon.tokenBytes(Buffer.concat(pieces), ends))
-  tables.set(vocabulary, { vocabSize, table })
-  return table
 }
 
 const checkTokens = (tokens: Int32Array, vocabSize: number, label: string): void => {
@@ -157,7 +141,7 @@ export const nativeItem = (
     ...(request !== undefined && { request: nativeRequest(request, label) }),
     ...(stop !== undefined &&
       stop.strings.length > 0 && {
-        stop: { tokenBytes: tableOf(stop, vocabSize), strings: stop.strings, tail: stop.tail },
+        stop: { tokenBytes: tokenBytes(stop.vocabulary, vocabSize), strings: stop.strings, tail: stop.tail },
       }),
   }
 }

@@ -24,6 +24,8 @@ export interface NativeOptions {
   readonly memoryReuse: boolean
   readonly trace: boolean
   readonly watch: boolean
+  /** Of a graph with a memory of subwords: what tokens stand for. */
+  readonly vocabulary?: TokenBytesHandle | undefined
   /** [declaration, member, …] of constants: `moments` has the sums of these. */
   readonly moments?: Uint32Array
   /** Of a model whose experts lie in a store. */
@@ -181,6 +183,9 @@ export interface PackedFile extends Pick<PackedName, 'key' | 'seal'> {
 export interface NgramSizes {
   readonly text: number
   readonly mixture: number
+  /** The same where tokens are subwords. */
+  readonly subwordText: number
+  readonly subwordMixture: number
   readonly learned: number
   /** Where those lie in the mixture, one after the other. */
   readonly parts: readonly { readonly from: number; readonly count: number }[]

@@ -2,18 +2,19 @@
 import type { Names, State, Value, Vector, Write } from './builder-types.ts'
 import type { Node } from './graph.ts'
 
-/** The tables of an ngram memory: i32 [slots, 2], i32 [words] and f32 [numbers]. */
+/** The tables of an ngram memory: i32 [slots, 2], i32 [words] and f32 [numbers]; of subwords i32 [slots, 4], and the base f32 [tokens]. */
 export interface NgramTables {
   readonly slots: State
   readonly text: State
   readonly mixture: State
+  readonly base?: State
 }
 
 /** Operations of ngram memories (docs/ngram.md). */
 export interface NgramOps {
   /**
    * Reads a token of 256, and gives the logits [256] of the token after it: votes of what followed such a text before, added to a base [256].
-   * `learn`: from which tokens it learns.
+   * With a table of the base the tokens are subwords, and the base and the logits are [tokens]. `learn`: from which tokens it learns.
    */
   cacheNgram(out: string, tables: NgramTables, token: Value<'i32'>, learn: NgramLearn, base?: Value): Value
   /** The first numbers of a mixture; `learned` by other texts before, or null. */
@@ -24,15 +25,17 @@ export interface NgramOps {
 export const NGRAM_LEARN = ['read', 'all'] as const
 export type NgramLearn = (typeof NGRAM_LEARN)[number]
 
-/** Tokens that an ngram memory tells apart: bytes. */
+/** A vocabulary of so many tokens is one of bytes; those of another one stand for bytes. */
 export const NGRAM_TOKENS = 256
+/** Numbers of a slot: of bytes, and of subwords. */
+export const SLOT_NUMBERS = { bytes: 2, subwords: 4 } as const
 
 export const ngramOps = (write: Write, append: (node: Node) => void, names: Names): NgramOps => ({
-  cacheNgram: (out, { slots, text, mixture }, token, learn, base) =>
-    write('cache.ngram', out, names(token, slots, text, ...(base ? [base] : [])), [NGRAM_TOKENS], 'f32', {
-      state: mixture.state,
-      learn,
-    }),
+  cacheNgram: (out, { slots, text, mixture, base: kept }, token, learn, base) => {
+    const inputs = names(token, slots, text, ...(base ? [base] : []), ...(kept ? [kept] : []))
+    const shape = kept && base ? base.shape : [NGRAM_TOKENS]
+    return write('cache.ngram', out, inputs, shape, 'f32', { state: mixture.state, learn })
+  },
   cacheNgramFirst: (mixture, learned) =>
     append({ op: 'cache.ngram.first', in: learned === null ? [] : names(learned), state: mixture.state }),
 })

@@ -8,9 +8,9 @@ import { sha256 } from '../hash.ts'
 import type { MemoryDeclaration } from '../memory.ts'
 import { type ExpertStore, expertsOf } from './experts.ts'
 import { fingerprintText, modelFingerprint, type Named } from './fingerprint.ts'
-import type { Graph } from './graph.ts'
+import { type Graph, readsSubwords } from './graph.ts'
 import { cudaStatus, inspectFiles } from './inspect.ts'
-import { awaitNative, callNative, type EngineHandle, type TensorEntry } from './native.ts'
+import { awaitNative, callNative, type EngineHandle, type TensorEntry, type TokenBytesHandle } from './native.ts'
 import { type DeviceKind, DRAFT_BYTES, type OpenModelOptions, type Speculation, STEP_TARGET } from './options.ts'
 import {
   findPacked,
@@ -23,6 +23,7 @@ import {
   touchPacked,
 } from './packed.ts'
 import { checkSpeculation, usualSpeculation } from './speculation.ts'
+import { tokenBytes, type Vocabulary } from './token-bytes.ts'
 import type { DecoderShape } from './types.ts'
 
 const maxThreads = 256
@@ -108,6 +109,8 @@ export interface TextIdentity {
   readonly tokenizer?: string | undefined
   /** Ids that end a generation, in ascending order, where they are others than the tokenizer's one. */
   readonly endTokens?: readonly number[] | undefined
+  /** What its tokens stand for: a memory of subwords reads that. Its identity is the tokenizer's. */
+  readonly vocabulary?: Vocabulary | undefined
 }
 
 const ownTensors = ({ leftOut }: LoadRequest, tensors: readonly TensorEntry[]): readonly TensorEntry[] =>
@@ -212,6 +215,16 @@ export const openWeights = async (
     fingerprint = await fingerprintBy(named)
     if (packed.name.fingerprint !== fingerprint) packed = null
   }
+  let vocabulary: TokenBytesHandle | undefined
+  const readers = [request, ...(draft === null ? [] : [draft])].filter((each) => readsSubwords(each.graph))
+  if (readers.length > 0) {
+    named ??= await readText()
+    if (text.vocabulary === undefined)
+      invalid(
+        `The memory of ${readers[0]!.dir} learns what its tokens stand for, and the package has no tokenizer that says it. Add the tokenizer's file, or take memory.json away.`,
+      )
+    vocabulary = tokenBytes(text.vocabulary!, request.vocabSize)
+  }
   const opening = awaitNative((addon) =>
     addon.open(
       JSON.stringify(graph),
@@ -221,6 +234,7 @@ export const openWeights = async (
         ...plain,
         watch,
         moments,
+        vocabulary,
         ...(request.experts && { experts: expertsOf(request.experts, options.experts) }),
       },
       packed && { path: packed.path, key, seal: packed.name.seal },

@@ -5,7 +5,7 @@
 import { z } from 'zod'
 import type { Block, Declaration, Graph, Node, OpNode } from '../engine/graph.ts'
 import { callNative } from '../engine/native.ts'
-import { NGRAM_LEARN, NGRAM_TOKENS } from '../engine/ngram-ops.ts'
+import { NGRAM_LEARN, NGRAM_TOKENS, SLOT_NUMBERS } from '../engine/ngram-ops.ts'
 import { ContinuoError } from '../errors.ts'
 
 const LEAST_SLOTS = 2 ** 10
@@ -13,7 +13,7 @@ const MOST_SLOTS = 2 ** 24
 /** With these the state is a megabyte. */
 export const DEFAULT_SLOTS = 58_368
 
-/** Contexts that are remembered at a time; 8 bytes each. */
+/** Contexts that are remembered at a time; 8 bytes each, 16 where tokens are subwords. */
 export const ngramSlots = z.int().min(LEAST_SLOTS).max(MOST_SLOTS).multipleOf(2).default(DEFAULT_SLOTS)
 
 /** A memory that learns from its own draws goes round in circles. */
@@ -37,12 +37,6 @@ export const readNgramMemory = (parsed: unknown): NgramMemory => {
   )
 }
 
-const vector = (kind: 'dynamic' | 'volatile', name: string): Declaration => ({
-  kind,
-  name,
-  shape: [NGRAM_TOKENS],
-  dtype: 'f32',
-})
 const table = (name: string, dtype: 'i32' | 'f32', axes: readonly number[]): Declaration => ({
   kind: 'persistent',
   name,
@@ -79,7 +73,6 @@ export const withNgramMemory = (
       `memory.json asks for an ngram memory, but a "${modelType}" model ${why}. Take memory.json away.`,
     )
   }
-  if (vocabSize !== NGRAM_TOKENS) refuse(`has ${vocabSize} tokens, and the memory reads bytes: ${NGRAM_TOKENS} tokens`)
   if (graph.memory !== undefined || graph.perspective !== undefined || modelType === 'ngram')
     refuse('has a memory of its own')
   const step = graph.blocks.find(({ name }) => name === 'step')!
@@ -90,6 +83,11 @@ export const withNgramMemory = (
   const isShift = (node: Node): node is OpNode => 'op' in node && node.op === 'cache.shift' && node.out === previous
   const last = step.nodes.find(isShift)!.state!
   const sizes = callNative((addon) => addon.ngram(slots))
+  const subwords = vocabSize !== NGRAM_TOKENS
+  const vector = (kind: 'dynamic' | 'volatile', name: string): Declaration => ({
+    ...{ kind, name },
+    ...{ shape: [vocabSize], dtype: 'f32' },
+  })
   const first = graph.blocks.find(({ name }) => name === 'first')
   const begin: Node = { op: 'cache.ngram.first', in: [], state: 'ngram.mixture' }
   const blocks = graph.blocks.filter((block) => block !== first && block !== step && block !== predict)
@@ -97,10 +95,11 @@ export const withNgramMemory = (
     ...graph,
     declarations: [
       ...graph.declarations.filter(({ name }) => name !== input && name !== last && name !== previous),
-      table('ngram.slots', 'i32', [slots, 2]),
-      table('ngram.text', 'i32', [sizes.text]),
-      table('ngram.mixture', 'f32', [sizes.mixture]),
-      table('ngram.last', 'f32', [NGRAM_TOKENS]),
+      table('ngram.slots', 'i32', [slots, subwords ? SLOT_NUMBERS.subwords : SLOT_NUMBERS.bytes]),
+      table('ngram.text', 'i32', [subwords ? sizes.subwordText : sizes.text]),
+      ...(subwords ? [table('ngram.base', 'f32', [vocabSize])] : []),
+      table('ngram.mixture', 'f32', [subwords ? sizes.subwordMixture : sizes.mixture]),
+      table('ngram.last', 'f32', [vocabSize]),
       vector('dynamic', 'ngram.hidden'),
       ...['ngram.read', 'ngram.previous', 'ngram.logits'].map((name) => vector('volatile', name)),
     ],
@@ -114,7 +113,7 @@ export const withNgramMemory = (
           ...renamed(predict.nodes, input, hidden).filter((node) => !('return' in node)),
           {
             op: 'cache.ngram',
-            in: [token, 'ngram.slots', 'ngram.text', logits],
+            in: [token, 'ngram.slots', 'ngram.text', logits, ...(subwords ? ['ngram.base'] : [])],
             out: 'ngram.read',
             state: 'ngram.mixture',
             learn,

@@ -64,8 +64,10 @@ const memoryIn = async (
   { dir, family, config, format }: Package,
   cacheDtype: CacheDtype,
 ): Promise<OuterMemory | NgramMemory | undefined> => {
-  const memory = format === 'gguf' ? undefined : await readMemory(dir)
+  const memory = await readMemory(dir)
   if (memory === undefined || 'kind' in memory) return memory
+  // It belongs to a model beside this file.
+  if (format === 'gguf') return undefined
   const where = join(dir, 'memory.json')
   if (!family.remembers)
     throw new ContinuoError(
@@ -135,9 +137,10 @@ const describeWeights = async (
 }
 
 /** What its fingerprint has of a package's text. */
-export const identityOfText = ({ fingerprint, endTokens }: PackageText): TextIdentity => ({
+export const identityOfText = ({ fingerprint, endTokens, tokenizer }: PackageText): TextIdentity => ({
   tokenizer: fingerprint,
   endTokens,
+  vocabulary: tokenizer ?? undefined,
 })
 
 /** Throws INVALID for a package that cannot be used, naming what is wrong with it. `warn` is told what its reader should know. */

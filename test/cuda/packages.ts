@@ -2,7 +2,7 @@
 import { fileURLToPath } from 'node:url'
 import type { OpenModelOptions } from '../../src/engine/options.ts'
 import { quantizePackage } from '../../src/models/quantize.ts'
-import { type Dtype, randomRwkv7, type Sizes, safetensors, writePackage } from '../engine/packages.ts'
+import { type Dtype, randomRwkv7, type Sizes, safetensors, temporaryFolder, writePackage } from '../engine/packages.ts'
 import { hasShared, sharedModel } from '../engine/paths.ts'
 import { BASE, type DecoderConfig, randomDecoder } from '../models/decoders.ts'
 import { gpt2ConfigOf, randomGpt2 } from '../models/gpt2.ts'
@@ -18,6 +18,8 @@ import {
   qwen35Config,
 } from '../models/hybrid-packages.ts'
 import type { HybridConfig } from '../models/hybrid-reference.ts'
+import { writeSubwords } from '../models/ngram/subwords.ts'
+import { randomLearned, writeNgram } from '../models/ngram/texts.ts'
 import { SETTINGS, writeSetting } from '../models/outer-memory-settings.ts'
 import { KIND_NAMES, KINDS, kindTensors, writeTitans } from '../models/titans-packages.ts'
 import { emulated } from './helpers.ts'
@@ -131,6 +133,16 @@ export const packages: readonly Package[] = [
   ...SETTINGS.map((setting) =>
     named(`a memory outside: ${setting.name}`, () => writeSetting(setting).folder, { lengths: [90, 41], count: 9 }),
   ),
+  named('an ngram memory', () => writeNgram(1030, randomLearned(3)), { lengths: [150, 41], count: 40 }),
+  named('an ngram memory that learns from its draws', () => writeNgram(1024, null, { learn: 'all' }), {
+    lengths: [60, 9],
+    count: 60,
+  }),
+  named('an ngram memory of subwords behind RWKV-7', () => writeSubwords(temporaryFolder(), 1030), {
+    lengths: [90, 41],
+    count: 40,
+  }),
+  named('the shipped reader of logs', () => fileURLToPath(new URL('../../models/watch', import.meta.url)), few),
   named('the shipped model', () => fileURLToPath(new URL('../../models/demo', import.meta.url)), few),
   ...(hasShared
     ? [

@@ -2,12 +2,16 @@
 import { copyFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
+import type { OpenModelOptions } from '../../src/engine/options.ts'
 import type { Model } from '../../src/engine/types.ts'
 import { openPackage } from '../../src/models/open.ts'
 import { continuo, json } from '../cli/helpers.ts'
 import { feed } from '../engine/helpers.ts'
 import { randomRwkv7, safetensors, temporaryFolder, writePackage } from '../engine/packages.ts'
+import { hasShared, sharedModel } from '../engine/paths.ts'
 import { type FamilyKey, familyOf } from '../families.ts'
+import { tokensOf, writeSubwords } from './ngram/subwords.ts'
+import { logLines } from './ngram/texts.ts'
 
 const LINE = 'Worker 17 took job 4711 of queue north in 93 ms\n'
 const tokens = Int32Array.from(Buffer.from(LINE.repeat(6)))
@@ -46,15 +50,60 @@ describe.each(['gpt2-window', 'qwen3', 'qwen35', 'titans', 'qwen3moe'] as const)
   })
 })
 
-test('a model that reads other tokens than bytes, or has a memory of its own, is refused', async () => {
+describe('behind a model of subwords', () => {
+  const lines = tokensOf(logLines(21, 6000))
+  const read = async (folder: string, cut: number, options: OpenModelOptions = {}) => {
+    const { model } = await openPackage(folder, { threads: 2, ...options })
+    const context = model.createContext()
+    const nats: number[] = []
+    for (let at = 0; at < lines.length; at += cut) nats.push(...(await feed(model, context, lines.slice(at, at + cut))))
+    const { chain } = context
+    const state = context.serialize()
+    model.close()
+    return { nats, chain, state }
+  }
+
+  test('it learns what it reads, with the same bits in any cut', async () => {
+    const folder = writeSubwords(temporaryFolder(), 4096)
+    const whole = await read(folder, 512)
+    expect(await read(folder, 7, { threads: 1 })).toEqual(whole)
+    const bare = await read(folder, 512, { withoutMemory: true })
+    const last = ({ nats }: { readonly nats: readonly number[] }) => nats.slice(-500).reduce((a, b) => a + b, 0)
+    expect(last(whole)).toBeLessThan(last(bare) / 2)
+  })
+
+  test.skipIf(!hasShared)('a GGUF file has one, too', async () => {
+    const folder = temporaryFolder()
+    copyFileSync(join(sharedModel('gguf-tiny'), 'rwkv7-f16.gguf'), join(folder, 'model.gguf'))
+    const path = join(folder, 'model.gguf')
+    await json('memory', 'init', path, '--ngram', '--slots', '2048')
+    const { model, tokenizer } = await openPackage(path)
+    const bare = (await openPackage(path, { withoutMemory: true })).model
+    expect(model.fingerprint).not.toBe(bare.fingerprint)
+    const ids = Int32Array.from(tokenizer!.push('', LINE.repeat(6)).ids)
+    const sum = async (of: Model) => {
+      const nats = [...(await feed(of, of.createContext(), ids))]
+      return nats.slice(-ids.length / 6).reduce((a, b) => a + b, 0)
+    }
+    expect(await sum(model)).toBeLessThan((await sum(bare)) / 4)
+    model.close()
+    bare.close()
+  })
+})
+
+test('a model without a tokenizer, or with a memory of its own, is refused', async () => {
   const sizes = { L: 1, H: 2, N: 18, F: 40, V: 131, D: { w: 5, a: 7, v: 3, g: 11 } }
   const folder = writePackage({ model_type: 'rwkv7' }, safetensors(randomRwkv7(5, sizes), 'BF16'))
+  expect(await continuo(['memory', 'init', folder, '--ngram'])).toMatchObject({
+    code: 1,
+    err: expect.stringContaining('has no tokenizer, and the memory learns what tokens stand for.'),
+  })
   const ask = (dir: string, memory: unknown) => {
     writeFileSync(join(dir, 'memory.json'), JSON.stringify(memory))
     return openPackage(dir)
   }
   await expect(ask(folder, { kind: 'ngram' })).rejects.toThrow(
-    'memory.json asks for an ngram memory, but a "rwkv7" model has 131 tokens, and the memory reads bytes: 256 tokens. Take memory.json away.',
+    'learns what its tokens stand for, and the package has no tokenizer that says it. Add the tokenizer',
   )
   await expect(ask(await familyOf('ngram').write(temporaryFolder()), { kind: 'ngram' })).rejects.toThrow(
     'a "ngram" model has a memory of its own',

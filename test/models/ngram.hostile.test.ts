@@ -11,11 +11,19 @@ import { clockOf } from '../../src/operators/advance.ts'
 import { SessionManager } from '../../src/sessions/manager.ts'
 import { decodeSnapshot } from '../../src/state/snapshot.ts'
 import { bits, errorOf, feed, generate } from '../engine/helpers.ts'
-import { random } from '../engine/packages.ts'
+import { random, temporaryFolder } from '../engine/packages.ts'
 import { forged } from '../sessions/forged.ts'
+import { tokensOf, writeSubwords } from './ngram/subwords.ts'
 import { logLines, writeNgram } from './ngram/texts.ts'
 
-const TEXT = logLines(31, 900)
+const MODELS: readonly (readonly [name: string, write: () => string, text: Int32Array])[] = [
+  ['an ngram memory', () => writeNgram(1024), Int32Array.from(logLines(31, 900))],
+  [
+    'a memory of subwords',
+    () => writeSubwords(temporaryFolder(), 1024),
+    Int32Array.from(tokensOf(logLines(31, 4000)).slice(0, 900)),
+  ],
+]
 const ROUNDS = 16
 
 type Words = (next: () => number) => number
@@ -47,7 +55,7 @@ const FORGERIES: readonly (readonly [string, Readonly<Record<string, readonly [W
   ['edges everywhere', { 'ngram.text': [edge, 3], 'ngram.slots': [edge, 3], 'ngram.mixture': [huge, 5] }],
 ]
 
-describe('the tables of an ngram memory', () => {
+describe.each(MODELS)('the tables of %s', (_, write, TEXT) => {
   let model: Model
   let sound: Uint8Array
   let want: Uint32Array
@@ -62,7 +70,7 @@ describe('the tables of an ngram memory', () => {
     return out
   }
   beforeAll(async () => {
-    model = await openModel(writeNgram(1024), { threads: 2 })
+    model = await openModel(write(), { threads: 2 })
     const context = model.createContext()
     await feed(model, context, TEXT.subarray(0, 600), false)
     sound = context.serialize()
@@ -70,14 +78,16 @@ describe('the tables of an ngram memory', () => {
     return () => model.close()
   })
 
-  it.each(FORGERIES)('%s: what follows is numbers, or the sentence that it stopped being finite', async (_, tables) => {
+  it.each(
+    FORGERIES,
+  )('%s: what follows is numbers, or the sentence that it stopped being finite', async (__, tables) => {
     let numbers = 0
     for (let seed = 0; seed < ROUNDS; seed += 1) {
       const state = overwritten(tables, random(seed * 7 + 1))
       const [context, beside] = [model.createContext(), model.createContext()]
       context.restore(state, head)
       beside.restore(sound, head)
-      const tokens = Int32Array.from(TEXT.subarray(600))
+      const tokens = TEXT.subarray(600)
       const [read, other] = await Promise.allSettled([
         model.submit({ context, tokens, nats: true }),
         model.submit({ context: beside, tokens, nats: true }),
@@ -105,7 +115,7 @@ describe('the tables of an ngram memory', () => {
     ['another NaN', 0xffffffff],
     ['∞', 0x7f800000],
     ['−∞', 0xff800000],
-  ])('%s in the mixture is refused when it is loaded', async (_, word) => {
+  ])('%s in the mixture is refused when it is loaded', async (__, word) => {
     const { offset, bytes } = model.layout.tensors(sound).find(({ name }) => name === 'ngram.mixture')!
     const context = model.createContext()
     for (const at of [0, 4 * 1000, bytes - 4]) {
@@ -141,7 +151,7 @@ describe('the tables of an ngram memory', () => {
   it('in a checkpoint from elsewhere are taken, and the session goes on', async () => {
     const sessions = new SessionManager(model, { verifyWeights: false })
     sessions.createSession('s')
-    await sessions.process('s', Int32Array.from(TEXT.subarray(0, 300)))
+    await sessions.process('s', TEXT.subarray(0, 300))
     const file = await sessions.checkpointSession('s')
     await sessions.close()
     const next = random(77)

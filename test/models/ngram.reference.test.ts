@@ -9,7 +9,8 @@ import type { Model } from '../../src/engine/types.ts'
 import { feed, generate, greedy, open, sameBytes } from '../engine/helpers.ts'
 import { surprisalOf } from '../engine/oracle.ts'
 import { random, safetensors, writePackage } from '../engine/packages.ts'
-import { DRAWN, type NgramReference, ngramReference } from './ngram/reference.ts'
+import { DRAWN, type NgramReference, ngramReference, subwordReference } from './ngram/reference.ts'
+import { TEXTS, tokensOf } from './ngram/subwords.ts'
 import { logLines, randomLearned, shippedLearned, writeNgram } from './ngram/texts.ts'
 
 const watch = fileURLToPath(new URL('../../models/watch', import.meta.url))
@@ -125,6 +126,75 @@ describe('an ngram memory against an independent implementation in double precis
       expect(worst(await model.logits(context), logits)).toBeLessThan(BYTE)
       sameTables(model, context.serialize(), reference)
     }
+  })
+
+  it.each([
+    'read',
+    'all',
+  ] as const)('of subwords, on top of a network’s logits, where it learns from %s', async (learn) => {
+    const V = TEXTS.length
+    const slots = 1024
+    const sizes = callNative((addon) => addon.ngram(slots))
+    const g = buildGraph()
+    const token = g.dynamic('token', [], 'i32')
+    const rows = g.lookup('rows', [V, V], ref('rows'))
+    const tables = {
+      slots: g.table('ngram.slots', [slots, 4], { dtype: 'i32' })(),
+      text: g.table('ngram.text', [sizes.subwordText], { dtype: 'i32' })(),
+      base: g.table('ngram.base', [V])(),
+      mixture: g.table('ngram.mixture', [sizes.subwordMixture])(),
+    }
+    const last = g.table('last', [V])
+    g.block('first', [], () => {
+      g.cacheNgramFirst(tables.mixture, null)
+      return {}
+    })
+    g.block('step', [token], () => {
+      const hidden = g.cacheNgram('hidden', tables, token, learn, g.embed('base', token, rows))
+      return { hidden, previous: g.cacheShift('previous', last(), hidden) }
+    })
+    const hidden = g.dynamic('of', [V], 'f32')
+    g.block('predict', [hidden], () => ({ logits: g.scale('logits', hidden, 1) }))
+    const next = random(9)
+    const data = Float32Array.from({ length: V * V }, () => 4 * next() - 2)
+    const baseOf = (id: number) => data.subarray(id * V, id * V + V)
+    const folder = writePackage({}, safetensors(new Map([['rows', { shape: [V, V], data }]])))
+    const vocabulary = { bytesOf: (id: number) => TEXTS[id]! }
+    const file = `${folder}/model.safetensors`
+    await expect(openGraph(g.finish(), file)).rejects.toThrow('no tokenizer that says it')
+    const model = await openGraph(g.finish(), file, { threads: 1 }, vocabulary)
+    onTestFinished(() => model.close())
+
+    const tokens = tokensOf(logLines(4, 4500))
+    // One that stands for nothing, first and in between.
+    const ids = [0, ...tokens.slice(0, 700), 0, 0, ...tokens.slice(700)]
+    const context = model.createContext()
+    const reference = subwordReference(slots, TEXTS)
+    const got: number[] = []
+    const want: number[] = []
+    let logits: Float64Array = new Float64Array(V)
+    const pieces = [1, 1, 1, 2, 7, 300, 129]
+    for (let at = 0, piece = 0; at < ids.length; piece += 1) {
+      const some = ids.slice(at, at + pieces[piece % pieces.length]!)
+      const nats = await feed(model, context, some)
+      for (const [i, id] of some.entries()) {
+        if (at + i > 0) {
+          got.push(nats[i]!)
+          want.push(surprisalOf([...logits], id))
+        }
+        logits = reference.step(id, baseOf(id))
+      }
+      at += some.length
+      sameTables(model, context.serialize(), reference)
+    }
+    expect(worst(await model.logits(context), logits)).toBeLessThan(BYTE)
+    expect(worst(got, want)).toBeLessThan(BYTE)
+    // Without the memory a token of random logits has more than ln of their number.
+    expect(want.slice(-400).reduce((sum, nats) => sum + nats, 0) / 400).toBeLessThan(Math.log(V) / 2)
+    const { generated } = await generate(model, context, 60, { ...greedy, temperature: 1, seed: 3n })
+    for (const id of generated) logits = reference.step(id, baseOf(id), learn === 'all')
+    expect(worst(await model.logits(context), logits)).toBeLessThan(BYTE)
+    sameTables(model, context.serialize(), reference)
   })
 
   it('on top of a network’s logits', async () => {

@@ -21,6 +21,8 @@ interface Shapes {
   readonly text: readonly number[]
   readonly mixture: readonly number[]
   readonly base: number | null
+  /** Of subwords the table of the base. */
+  readonly kept: readonly number[] | null
   readonly learned: number
   readonly slotsType: 'i32' | 'f32'
   readonly textType: 'i32' | 'f32'
@@ -32,6 +34,7 @@ const FIT: Shapes = {
   text: [sizes.text],
   mixture: [sizes.mixture],
   base: 256,
+  kept: null,
   learned: sizes.learned,
   slotsType: 'i32',
   textType: 'i32',
@@ -44,11 +47,12 @@ const graphOf = (change: Partial<Shapes>): Graph => {
   const g = buildGraph()
   const token = g.dynamic('token', [], its.token)
   const base = g.dynamic('base', [its.base ?? 256], 'f32')
-  const learned = g.vector('learned', its.learned, ref('learned'))
+  const learned = its.learned === 0 ? null : g.vector('learned', its.learned, ref('learned'))
   const tables = {
     slots: g.table('slots', its.slots, { dtype: its.slotsType })(),
     text: g.table('text', its.text, { dtype: its.textType })(),
     mixture: g.table('mixture', its.mixture, { dtype: its.mixtureType })(),
+    ...(its.kept !== null && { base: g.table('kept', its.kept)() }),
   }
   g.block('first', [], () => {
     g.cacheNgramFirst(tables.mixture, learned)
@@ -113,9 +117,41 @@ describe('an ngram memory in a graph', () => {
     for (const part of parts) expect(message).toContain(part)
   })
 
+  const SUBWORDS = {
+    ...{ slots: [SLOTS, 4], text: [sizes.subwordText], mixture: [sizes.subwordMixture], base: 300, kept: [300] },
+    learned: 0,
+  }
+  it.each<[string, Partial<Shapes>, readonly string[]]>([
+    ['slots of two words', { slots: [SLOTS, 2] }, ['"slots" has shape [2048, 2], expected [2048, 4]']],
+    [
+      'the text of bytes',
+      { text: [sizes.text] },
+      [`"text" has shape [${sizes.text}], expected [${sizes.subwordText}]`],
+    ],
+    [
+      'the mixture of bytes',
+      { mixture: [sizes.mixture] },
+      [`"mixture" has shape [${sizes.mixture}], expected [${sizes.subwordMixture}]`],
+    ],
+    ['a table of the base that is shorter', { kept: [299] }, ['"kept" has shape [299], expected [300]']],
+    ['a table of the base of two axes', { kept: [1, 300] }, ['"kept" has shape [1, 300], expected [300]']],
+    ['learned numbers', { learned: sizes.learned }, [`expected [${sizes.mixture}]`]],
+  ])('of subwords with %s', async (_, change, parts) => {
+    checkGraph(graphOf(SUBWORDS))
+    const { code, message } = await invalid(graphOf({ ...SUBWORDS, ...change }))
+    expect(code).toBe('INVALID')
+    expect(message).toMatch(NODE)
+    for (const part of parts) expect(message).toContain(part)
+  })
+
   it.each<[string, (names: readonly string[]) => string[], string]>([
     ['no text', ([token, slots]) => [token!, slots!], '3'],
-    ['five inputs', (names) => [...names, 'base'], 'has 5 inputs, expected 3, and a fourth one for a base'],
+    [
+      'six inputs',
+      (names) => [...names, 'base', 'base'],
+      'has 6 inputs, expected 3, a fourth one for a base, and a fifth one for its table',
+    ],
+    ['a value in place of the table of a base', (names) => [...names, 'base'], 'expected [2048, 4]'],
     ['the text in place of the slots', ([token, , text, base]) => [token!, text!, text!, base!], '"text" has shape ['],
     [
       'the slots in place of the text',

@@ -60,6 +60,7 @@ CpuExecutor::CpuExecutor(std::shared_ptr<const Model> model, ThreadPool& pool, c
     if (constant.layout == Layout::packed) scratch = std::max(scratch, scratch_bytes(constant.matrix(), max_rows));
   }
   scratch_ = Memory(scratch);
+  prepare_subwords();
   if (options_.moments) prepare_moments(*options_.moments, *model_, pool_, kernels_);
 }
 

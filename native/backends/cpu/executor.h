@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "backends/cpu/kernels/kernels.h"
+#include "backends/ngram/subwords.h"
 #include "base/memory.h"
 #include "runtime/executor.h"
 
@@ -71,10 +72,12 @@ class CpuExecutor final : public Executor {
                        std::span<const size_t> places) override;
   void no_expert(Space& space, const Instruction& instruction, std::span<const size_t> places) override;
 
-  // executor_perspective.cc
-  void pdr(Space& space, const Instruction& instruction, std::span<const Run> runs);
+  // executor_ngram.cc
   void ngram(Space& space, const Instruction& instruction, std::span<const Run> runs);
   void ngram_first(Space& space, const Instruction& instruction, std::span<const Run> runs);
+
+  // executor_perspective.cc
+  void pdr(Space& space, const Instruction& instruction, std::span<const Run> runs);
   void torus(Space& space, const Instruction& instruction, std::span<const Run> runs);
   void nearest(Space& space, const Instruction& instruction, size_t first, size_t rows);
   void project(Space& space, const Instruction& instruction, size_t first, size_t rows);
@@ -107,7 +110,12 @@ class CpuExecutor final : public Executor {
   void mix(Space& space, const Instruction& instruction, std::span<const Run> runs);
   void recall(Space& space, const Instruction& instruction, std::span<const Run> runs);
 
+  void prepare_subwords();
+
   const Kernels& kernels_;
+  // Of the tokens of a memory of subwords.
+  ngram::Subwords subwords_;
+  ngram::TokenTexts texts_{};
   // Per program and line: how many products the group has that begins there (products.h); 0 where none begins.
   std::vector<std::vector<size_t>> products_;
   Memory scratch_;   // linear.h

@@ -59,6 +59,8 @@ std::optional<Task> task_of(Op op) {
     case Op::cache_memory: return Task::memory;
     case Op::cache_memory_first: return Task::memory_first;
     case Op::cache_mix: return Task::mix;
+    case Op::cache_ngram: return Task::ngram;
+    case Op::cache_ngram_first: return Task::ngram_first;
     case Op::cache_recall: return Task::recall;
     case Op::cache_read: return Task::read;
     case Op::cache_write: return Task::write;
@@ -142,6 +144,19 @@ class Translator {
     c.in[3] = literal(inverse);
     c.in[4] = addresses_.own(bounds.size() * sizeof(float));
     c.constant |= 0xC;
+  }
+
+  void ngram_memory(const Instruction& instruction, Command& c) {
+    const auto& axes = model_.graph.declarations[instruction.places[0].table].axes;
+    c.slots = narrow(axes[axes.size() - 2].extent);
+    c.count = reads_subwords(*instruction.node) ? 2 : narrow(instruction.in.size() - 1);
+    if (const auto* subwords = addresses_.subwords(); c.count == 2 && subwords) {
+      c.in[2] = literal(subwords->bytes);
+      c.in[3] = literal(subwords->ends);
+      c.in[4] = literal(subwords->classes);
+      c.constant |= 0x1C;
+    }
+    args_of_runs(c, narrow(instruction.places.size() + 1));
   }
 
   void particulars(const Instruction& instruction, Command& c) {
@@ -244,6 +259,12 @@ class Translator {
         c.width = narrow(model_.graph.declarations[places[1].table].axes.back().extent) * c.groups;
         c.shares = shares(in[0], c.groups, c.levels);
         args_of_runs(c, 2);
+        break;
+      case Op::cache_ngram: ngram_memory(instruction, c); break;
+      case Op::cache_ngram_first:
+        c.count = narrow(in.size());
+        c.width = narrow(model_.graph.declarations[places[0].table].axes.back().extent);
+        args_of_runs(c, 1);
         break;
       case Op::cache_read:
         c.type = model_.graph.declarations[places[0].table].counter ? Type::i64 : type(instruction.out);

@@ -35,6 +35,9 @@ class CudaExecutor::Placing final : public Addresses {
   void* own(size_t bytes) override {
     return executor_.literals_.emplace_back(DeviceMemory(executor_.device_, bytes * space_.rows)).data();
   }
+  const ngram::Subwords* subwords() override {
+    return executor_.subwords_.ends.empty() ? nullptr : &executor_.subwords_;
+  }
   std::vector<float> numbers(const Constant& constant) override {
     std::vector<float> out(constant.bytes.size() / sizeof(float));
     const Piece all{constant.bytes.data(), constant.bytes.size()};
@@ -71,6 +74,11 @@ CudaExecutor::CudaExecutor(std::shared_ptr<CudaDevice> device, std::shared_ptr<c
       host_output_(device_),
       host_places_(device_) {
   const auto in_use = device_->use();
+  if (options_.vocabulary) {
+    size_t tokens = 0;
+    for (const auto& space : spaces_) tokens = std::max(tokens, ngram::subwords_in(*space.program));
+    if (tokens > 0) subwords_ = ngram::Subwords(*options_.vocabulary, tokens);
+  }
   size_t args = 0, scratch = 0, routes = 0;
   for (auto& space : spaces_) {
     Placing placing(*this, space);

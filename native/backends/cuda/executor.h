@@ -136,6 +136,7 @@ class CudaExecutor : public Executor {
   // Not shared with other executors: a launch of another executor during a capture would become part of the graph.
   cudaStream_t stream_ = nullptr;
   std::vector<Compiled> blocks_;        // [blocks]
+  ngram::Subwords subwords_;            // of memories of subwords
   std::vector<DeviceMemory> literals_;  // numbers of the graph that commands point to, and memory of their own
   DeviceMemory args_;                   // u64 [the most args_in() of a step]
   DeviceMemory notes_;                  // as args_: results of commands at the places of their arguments (gates)

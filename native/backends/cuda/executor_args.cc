@@ -46,9 +46,17 @@ void CudaExecutor::fill(Space& space, const Line& line, const Schedule& schedule
       case Task::ssm:
       case Task::recall:
       case Task::memory_first:
+      case Task::ngram_first:
       case Task::mix: {
         const Tables own = tables(space, instruction, run);
         for (size_t k = 0; k < instruction.places.size(); ++k) of_run(k, r) = arg(own[k]);
+        break;
+      }
+      case Task::ngram: {
+        const Tables own = tables(space, instruction, run);
+        const size_t count = instruction.places.size();
+        for (size_t k = 0; k < count; ++k) of_run(k, r) = arg(own[k]);
+        of_run(count, r) = !run.drawn || instruction.node->learns_drawn;
         break;
       }
       case Task::attend_window: {

@@ -29,6 +29,7 @@ bool heavy(Task task) {
 // The heads or groups into which a command can be cut; 1: it reads a whole row.
 uint32_t parts_of(const Command& c) {
   if (c.task == Task::pdr) return std::max(1u, c.width / recurrent_channels);
+  if (c.task == Task::ngram || c.task == Task::ngram_first) return 1;
   return c.task == Task::attend_window ? c.groups / c.shared : c.task == Task::gates ? c.levels : c.groups;
 }
 

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "backends/cuda/kernels/command.h"
+#include "backends/ngram/subwords.h"
 #include "runtime/model.h"
 
 namespace continuo::cuda {
@@ -45,6 +46,8 @@ struct Addresses {
   virtual const void* literal(const void* data, size_t bytes) = 0;
   // Memory for what a command computes on the way, so many bytes for each row of a step.
   virtual void* own(size_t bytes) = 0;
+  // What tokens are to memories of subwords; null where the model has none, or nothing says it.
+  virtual const ngram::Subwords* subwords() = 0;
   // The numbers of a constant vector, on the host.
   virtual std::vector<float> numbers(const Constant& constant) = 0;
 };

@@ -38,6 +38,61 @@ CONTINUO_INLINE uint32_t coarse(uint32_t of_class) {
   return of[of_class];
 }
 
+// A class of 128: whether the bytes begin with a space, and the coarse classes of the first byte behind it and of the
+// last.
+CONTINUO_INLINE uint32_t token_class(const uint8_t* bytes, size_t count) {
+  if (count == 0) return 0;
+  const uint32_t space = bytes[0] == ' ', first = bytes[space && count > 1 ? 1 : 0], last = bytes[count - 1];
+  return (space * 8 + coarse(class_of(first))) * 8 + coarse(class_of(last));
+}
+
+// The last tokens of a text, `position` of them so far: a power of two of them is kept.
+template <class Token> struct Ring {
+  const Token* tokens;
+  size_t size;
+  uint32_t position;
+
+  CONTINUO_INLINE uint32_t at(uint32_t place) const { return tokens[place & (size - 1)]; }
+  // The token so many before the last one.
+  CONTINUO_INLINE uint32_t back(uint32_t n) const { return at(position - 1 - n); }
+  // Whether the ring still has this place.
+  CONTINUO_INLINE bool holds(uint32_t place) const { return position - place <= size; }
+};
+
+// Of `order` tokens a hash, never 0; 0 where there are not so many.
+template <class Token> CONTINUO_INLINE uint64_t last_tokens(const Ring<Token>& ring, uint32_t order) {
+  if (ring.position < order) return 0;
+  uint64_t h = order * 0x9e3779b97f4a7c15ull;
+  for (uint32_t i = 0; i < order; ++i) h = (h ^ ring.back(i)) * 0x100000001b3ull + (h >> 41);
+  return mix(h) | 1;
+}
+
+constexpr uint32_t longest_look = 32;
+
+// The longest match after a token was read: `match` is the place of the token that followed it, which is looked up by a
+// hash of the last `key` tokens, of which `least` must agree.
+template <class Token> CONTINUO_INLINE void follow_match(const Ring<Token>& ring, uint32_t key, uint32_t least,
+                                                         uint32_t* places, size_t count, uint32_t& match,
+                                                         uint32_t& match_length) {
+  if (match_length > 0 && ring.at(match) == ring.back(0)) {
+    ++match_length, ++match;
+  } else {
+    match_length = 0;
+  }
+  if (ring.position < key) return;
+  uint64_t h = 0;
+  for (uint32_t i = 0; i < key; ++i) h = (h ^ ring.back(i)) * 0x100000001b3ull;
+  auto& place = places[static_cast<size_t>(mix(h)) & (count - 1)];
+  if (match_length == 0 && place != 0 && ring.holds(place)) {
+    uint32_t length = 0;
+    while (length < longest_look && length < place && ring.holds(place - 1 - length) &&
+           ring.at(place - 1 - length) == ring.back(length))
+      ++length;
+    if (length >= least) match = place, match_length = length;
+  }
+  place = ring.position;
+}
+
 // The table with its arrays.
 struct Reader {
   Text& text;
@@ -64,18 +119,31 @@ struct Reader {
     return there ? text.expected[which][text.digits] : 0;
   }
 
-  CONTINUO_INLINE uint32_t at(uint32_t position) const { return ring[position & (sizes.ring - 1)]; }
-  // The byte so many tokens before the last one.
-  CONTINUO_INLINE uint32_t back(uint32_t n) const { return at(text.position - 1 - n); }
-  // Whether the ring still has this place.
-  CONTINUO_INLINE bool holds(uint32_t place) const { return text.position - place <= sizes.ring; }
+  CONTINUO_INLINE Ring<uint8_t> bytes() const { return {ring, sizes.ring, text.position}; }
+  CONTINUO_INLINE uint32_t at(uint32_t place) const { return bytes().at(place); }
+  CONTINUO_INLINE uint32_t back(uint32_t n) const { return bytes().back(n); }
+  CONTINUO_INLINE bool holds(uint32_t place) const { return bytes().holds(place); }
   CONTINUO_INLINE size_t index(uint64_t hash) const { return static_cast<size_t>(mix(hash)) & (sizes.places - 1); }
 
-  CONTINUO_INLINE void read(uint32_t c) {
-    const uint32_t here = text.position;
-    ring[here & (sizes.ring - 1)] = static_cast<uint8_t>(c);
-    text.position = here + 1;
-    follow_match(c);
+  // A token that is a byte.
+  CONTINUO_INLINE void read(uint32_t c) const {
+    put(c);
+    follow_match(bytes(), 6, 5, matches, sizes.places, text.match, text.match_length);
+    follow(c);
+  }
+  // A byte of a token, whose matches are those of tokens.
+  CONTINUO_INLINE void read_part(uint32_t c) const {
+    put(c);
+    follow(c);
+  }
+
+ private:
+  CONTINUO_INLINE void put(uint32_t c) const {
+    ring[text.position & (sizes.ring - 1)] = static_cast<uint8_t>(c);
+    ++text.position;
+  }
+
+  CONTINUO_INLINE void follow(uint32_t c) const {
     const bool digit = c >= '0' && c <= '9';
     if (c == '\n') {
       begin_line();
@@ -86,7 +154,7 @@ struct Reader {
     auto& column = columns[index(text.masked)];
     text.column = column;
     column = text.position;
-    if (here >= 2) {
+    if (text.position - 1 >= 2) {
       const uint32_t one = back(1), two = back(2);
       auto* one_follows = text.follows1 + one * 4;
       one_follows[2] = one_follows[1], one_follows[1] = one_follows[0], one_follows[0] = static_cast<uint8_t>(c);
@@ -95,30 +163,7 @@ struct Reader {
     }
   }
 
- private:
-  static constexpr uint32_t match_key = 6, least_match = 5, longest_look = 32;
-
-  CONTINUO_INLINE void follow_match(uint32_t c) {
-    if (text.match_length > 0 && at(text.match) == c) {
-      ++text.match_length, ++text.match;
-    } else {
-      text.match_length = 0;
-    }
-    if (text.position < match_key) return;
-    uint64_t h = 0;
-    for (uint32_t i = 0; i < match_key; ++i) h = (h ^ back(i)) * 0x100000001b3ull;
-    auto& place = matches[index(h)];
-    if (text.match_length == 0 && place != 0 && holds(place)) {
-      uint32_t length = 0;
-      while (length < longest_look && length < place && holds(place - 1 - length) &&
-             at(place - 1 - length) == back(length))
-        ++length;
-      if (length >= least_match) text.match = place, text.match_length = length;
-    }
-    place = text.position;
-  }
-
-  CONTINUO_INLINE void begin_line() {
+  CONTINUO_INLINE void begin_line() const {
     text.masked2 = text.masked1, text.masked1 = text.masked;
     text.line = text.masked = text.shape = 1;
     text.word = text.word1 = text.word2 = text.field = 0;
@@ -126,7 +171,7 @@ struct Reader {
     text.line_start = text.position;
   }
 
-  CONTINUO_INLINE void follow_line(uint32_t c, bool digit) {
+  CONTINUO_INLINE void follow_line(uint32_t c, bool digit) const {
     text.line = mix(text.line * 31 + c + 7);
     if (!digit) {
       text.masked = mix(text.masked * 31 + c + 7);
@@ -154,7 +199,7 @@ struct Reader {
     }
   }
 
-  CONTINUO_INLINE void follow_number(uint32_t c, bool digit) {
+  CONTINUO_INLINE void follow_number(uint32_t c, bool digit) const {
     if (digit) {
       if (text.digits == 0) text.number_start = text.position - 1, text.number = 0;
       if (text.entry != 0) {
@@ -189,7 +234,7 @@ struct Reader {
     expect(1, entry.last + 1, least);
   }
 
-  CONTINUO_INLINE void expect(size_t which, uint64_t number, uint32_t least) {
+  CONTINUO_INLINE void expect(size_t which, uint64_t number, uint32_t least) const {
     uint8_t backwards[most_digits];
     uint32_t n = 0;
     for (; number > 0 || n < least; number /= 10) backwards[n++] = static_cast<uint8_t>('0' + number % 10);
@@ -198,23 +243,10 @@ struct Reader {
   }
 
  public:
-  // Hashes of the contexts of the next token, 0 where there is none.
+  // Hashes of the contexts of the next token, a byte; 0 where there is none.
   CONTINUO_INLINE void keys(uint64_t (&key)[contexts]) const {
     const uint32_t c = back(0);
-    const auto hashed = [](uint64_t h) { return mix(h) | 1; };
-    const auto few = [&](uint32_t order) {
-      if (text.position < order) return uint64_t{0};
-      uint64_t h = order * 0x9e3779b97f4a7c15ull;
-      for (uint32_t i = 0; i < order; ++i) h = (h ^ back(i)) * 0x100000001b3ull + (h >> 41);
-      return mix(h) | 1;
-    };
-    for (uint32_t i = 0; i < 3; ++i) key[i] = few(i + 2);
-    key[3] = hashed(text.word * 3 + text.word1 * 5 + 0x101);
-    key[4] = hashed(text.line + 0x303);
-    key[5] = hashed(text.masked * 3 + 0x404);
-    key[6] = hashed(text.masked * 3 + text.masked1 * 5 + 0x606);
-    key[7] = hashed(text.line * 3 + text.masked1 * 5 + text.masked2 * 11 + 0x707);
-    key[8] = hashed(text.fields * 977ull + text.field * 5 + 0x808);
+    for (uint32_t i = 0; i < 3; ++i) key[i] = last_tokens(bytes(), i + 2);
     key[9] = key[10] = key[14] = key[15] = 0;
     if (text.position >= 5) {
       const uint64_t two = static_cast<uint64_t>(back(2)) << 8 | back(3);
@@ -225,6 +257,18 @@ struct Reader {
       const uint64_t both = follows2[index(c << 8 | back(1))];
       key[15] = hashed((both << 16 | c << 8 | back(1)) * 0x9e3779b1ull + 0x1313);
     }
+    text_keys(key, text.match_length > 0 ? at(text.match) : 0);
+  }
+
+  // Those that do not depend on what a token is. `matched`: the token that follows the match.
+  CONTINUO_INLINE void text_keys(uint64_t (&key)[contexts], uint64_t matched) const {
+    const uint32_t c = back(0);
+    key[3] = hashed(text.word * 3 + text.word1 * 5 + 0x101);
+    key[4] = hashed(text.line + 0x303);
+    key[5] = hashed(text.masked * 3 + 0x404);
+    key[6] = hashed(text.masked * 3 + text.masked1 * 5 + 0x606);
+    key[7] = hashed(text.line * 3 + text.masked1 * 5 + text.masked2 * 11 + 0x707);
+    key[8] = hashed(text.fields * 977ull + text.field * 5 + 0x808);
     const uint32_t above = text.column != 0 && holds(text.column) ? at(text.column) : 0;
     key[11] = hashed((static_cast<uint64_t>(above) << 8 | c) * 0x9e3779 + text.field * 3 + 0xc0c);
     const uint32_t there = text.field_place != 0 && holds(text.field_place) ? at(text.field_place) : 0;
@@ -232,10 +276,11 @@ struct Reader {
         hashed((static_cast<uint64_t>(there) << 8 | c) * 0x9e3779 + (static_cast<uint64_t>(text.fields) << 32) + 0xd0d);
     key[13] = hashed((text.position - text.line_start) * 911ull + c + 0x111);
     const uint32_t length = text.match_length < 15 ? text.match_length : 15;
-    key[16] = hashed((static_cast<uint64_t>(length > 0 ? at(text.match) : 0) << 16 | length << 8 | c) * 0x9e3779b1ull +
-                     0x1414);
+    key[16] = hashed((matched << 16 | length << 8 | c) * 0x9e3779b1ull + 0x1414);
     number_keys(key + 17, c);
   }
+
+  static CONTINUO_INLINE uint64_t hashed(uint64_t h) { return mix(h) | 1; }
 
  private:
   CONTINUO_INLINE void number_keys(uint64_t* key, uint32_t c) const {
@@ -258,6 +303,60 @@ struct Reader {
     key[3] = mix(line * 3 + steps + 0x2424) | 1;
     key[4] = mix(line * 3 + text.digits * 16 + (text.digits > 0 ? c : 0) + 0x2525) | 1;
   }
+};
+
+// A text of subwords: what its bytes are to contexts, and its tokens.
+struct SubwordReader {
+  Reader parts;
+  SubwordText& more;
+  uint32_t* tokens;
+  size_t size;
+  const TokenTexts& texts;
+
+  CONTINUO_INLINE SubwordReader(int32_t* words, size_t slots, const TokenTexts& of)
+      : parts(words, slots),
+        more(*reinterpret_cast<SubwordText*>(words + words_of(slots))),
+        tokens(reinterpret_cast<uint32_t*>(words + words_of(slots)) + sizeof(SubwordText) / sizeof(uint32_t)),
+        size(subword_ring(slots)),
+        texts(of) {}
+
+  CONTINUO_INLINE Ring<uint32_t> ring() const { return {tokens, size, more.position}; }
+  // The token that follows the match; 0 without one.
+  CONTINUO_INLINE uint32_t matched() const { return parts.text.match_length > 0 ? ring().at(parts.text.match) : 0; }
+  CONTINUO_INLINE uint32_t first_byte(uint32_t token) const {
+    if (token >= texts.count) return 0;
+    const uint32_t from = token == 0 ? 0 : texts.ends[token - 1];
+    return from < texts.ends[token] ? texts.bytes[from] : 0;
+  }
+
+  CONTINUO_INLINE void read(uint32_t token) const {
+    tokens[more.position & (size - 1)] = token;
+    ++more.position;
+    follow_match(ring(), 2, 2, parts.matches, parts.sizes.places, parts.text.match, parts.text.match_length);
+    for (uint32_t i = token == 0 ? 0 : texts.ends[token - 1]; i < texts.ends[token]; ++i)
+      parts.read_part(texts.bytes[i]);
+    if (more.position - 1 >= 1) {
+      auto* follows = more.follows1 + follows_of(ring().back(1));
+      follows[1] = follows[0], follows[0] = token;
+    }
+  }
+
+  CONTINUO_INLINE void keys(uint64_t (&key)[contexts]) const {
+    for (uint32_t i = 0; i < 3; ++i) key[i] = last_tokens(ring(), i + 1);
+    key[9] = key[10] = key[14] = key[15] = 0;
+    if (more.position >= 4) {
+      const uint64_t one = ring().back(0), two = ring().back(1), three = ring().back(2);
+      key[9] = Reader::hashed((two << 24 | three) * 0x9e3779b1ull + 0x909);
+      key[10] = Reader::hashed((one << 24 | three) * 0x9e3779b1ull + 0xa0a);
+      const auto* follows = more.follows1 + follows_of(more.position > 0 ? ring().back(0) : 0);
+      key[14] = Reader::hashed(mix(static_cast<uint64_t>(follows[1]) << 24 | follows[0]) * 31 + one + 0x1212);
+      key[15] = last_tokens(ring(), 4);
+    }
+    parts.text_keys(key, matched());
+  }
+
+ private:
+  static CONTINUO_INLINE size_t follows_of(uint32_t token) { return (mix(token) & 255) * 2; }
 };
 
 }  // namespace continuo::ngram

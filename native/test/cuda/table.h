@@ -21,6 +21,8 @@ void matmul_quantised(const PackedMatrix& w, const QuantisedBlock* x, size_t x_r
 void wkv7(const Wkv7Run& run, size_t lane, size_t lane_end);
 void ssm(const SsmRun& run, size_t lane, size_t lane_end);
 void pdr(const PdrRun& run, size_t lane, size_t lane_end);
+void ngram(const NgramRun& run);
+void ngram_first(float* mixture, const float* learned, bool subwords);
 void recall_keys(const float* S, const float* q, float* y, size_t keys, size_t channels);
 void attend(const AttendRun& run);
 void attend_rows(const AttendRows& run);

@@ -6,6 +6,7 @@
 #include "backends/cuda/kernels/kernels.h"
 #include "backends/cuda/kernels/memory.h"
 #include "backends/cuda/kernels/multiply.h"
+#include "backends/cuda/kernels/ngram.h"
 #include "backends/cuda/kernels/pdr.h"
 #include "backends/cuda/kernels/ssm.h"
 #include "backends/cuda/kernels/wkv7.h"
@@ -25,6 +26,13 @@ __global__ void __launch_bounds__(1024) run_ssm(SsmRun run, size_t lane, size_t 
 }
 __global__ void __launch_bounds__(1024) run_pdr(PdrRun run, size_t lane, size_t lane_end) {
   cuda::pdr(run, lane, lane_end);
+}
+__global__ void __launch_bounds__(1024) run_ngram(NgramRun run, ngram::TokenTexts texts) {
+  if (run.texts) run.texts = &texts;
+  cuda::ngram_read(run);
+}
+__global__ void __launch_bounds__(1024) run_ngram_first(float* mixture, const float* learned, bool subwords) {
+  cuda::ngram_first(mixture, learned, subwords);
 }
 __global__ void __launch_bounds__(1024)
     run_recall_keys(const float* S, const float* q, float* y, size_t keys, size_t channels) {
@@ -179,6 +187,35 @@ void pdr(const PdrRun& run, size_t lane, size_t lane_end) {
   for (const auto member : {&PdrRun::k, &PdrRun::q}) job.*member = staged.in(run.*member, run.tokens * run.keys);
   job.y = staged.both(run.y, run.tokens * run.channels);
   cuda::launch(run_pdr, 1, next_threads(), nullptr, job, lane, lane_end);
+}
+
+void ngram(const NgramRun& run) {
+  Staged staged;
+  NgramRun job = run;
+  const bool subwords = run.texts != nullptr;
+  const size_t tokens = subwords ? run.texts->count : ngram::tokens;
+  job.table = staged.both(run.table, run.slots * (subwords ? 4 : 2));
+  job.text = staged.both(run.text, subwords ? ngram::subword_words_of(run.slots) : ngram::words_of(run.slots));
+  job.mixture = staged.both(run.mixture, subwords ? ngram::subword_mixture::numbers : ngram::mixture::numbers);
+  job.tokens = staged.in(run.tokens, run.rows);
+  job.base = staged.in(run.base, run.base ? run.rows * tokens : 0);
+  job.y = staged.out(run.y, run.rows * tokens);
+  ngram::TokenTexts texts{};
+  if (subwords) {
+    texts = *run.texts;
+    texts.bytes = staged.in(run.texts->bytes, run.texts->ends[tokens - 1]);
+    texts.ends = staged.in(run.texts->ends, tokens);
+    texts.classes = staged.in(run.texts->classes, tokens);
+    job.kept = staged.both(run.kept, tokens);
+  }
+  cuda::launch(run_ngram, 1, next_threads(), nullptr, job, texts);
+}
+
+void ngram_first(float* mixture, const float* learned, bool subwords) {
+  Staged staged;
+  const size_t numbers = subwords ? ngram::subword_mixture::numbers : ngram::mixture::numbers;
+  cuda::launch(run_ngram_first, 1, next_threads(), nullptr, staged.out(mixture, numbers),
+               staged.in(learned, learned ? ngram::learned : 0), subwords);
 }
 
 void recall_keys(const float* S, const float* q, float* y, size_t keys, size_t channels) {

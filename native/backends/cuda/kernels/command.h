@@ -64,6 +64,8 @@ enum class Task : uint8_t {
   memory,
   memory_first,
   mix,
+  ngram,
+  ngram_first,
   gates,
   // Of each row by itself, whole.
   surprisal,
@@ -84,7 +86,9 @@ constexpr Family family_of(Task task) {
     case Task::ssm:
     case Task::memory:
     case Task::memory_first:
-    case Task::mix: return Family::recurrence;
+    case Task::mix:
+    case Task::ngram:
+    case Task::ngram_first: return Family::recurrence;
     default: return Family::rows;
   }
 }
@@ -104,6 +108,8 @@ constexpr uint32_t most_inputs = 8;
 //   project       in[1]: normals [count, width]; in[2]: bounds, in[3]: 1 / Σ n² of each normal [count]; in[4]: floats
 //                 [rows of a step, count] that the command uses itself
 //   adapter       y, x; in[2]: floats [rows of a step, count] that the command uses itself
+//   ngram         token, [base]; of subwords in[2], in[3], in[4]: the members of TokenTexts, whose number is the width
+//   ngram_first   [learned]; width: numbers
 struct Command {
   Task task{};
   Type type = Type::f32;      // slice, cast, less, equal, remainder, read, write: of in[0], or of the table
@@ -120,8 +126,9 @@ struct Command {
   uint32_t count = 0;    // less, equal, remainder, memory_first: inputs; attend_window: places (2 or 4); rope: pairs;
                          // memory, gates: kinds of gates; combine: rows; ssm: keys; repeat: times;
                          // attend_weights: positions whose weights are given; torus: tables of offsets (0 or 1);
-                         // nearest: inputs; project: half-spaces; adapter: its rank; pdr: keys
-  uint32_t slots = 0;    // attend_window: of the rings
+                         // nearest: inputs; project: half-spaces; adapter: its rank; pdr: keys; ngram: whether there
+                         // is a base (1), or one of subwords (2); ngram_first: inputs
+  uint32_t slots = 0;    // attend_window: of the rings; ngram: of the memory
   uint32_t blocks = 0;   // attend_window: of each ring; 0 where it is one span
   uint32_t learned = 0;  // attend_window: learned positions
   uint32_t from = 0;     // slice: the first element; adapter: elements of a row of x
@@ -152,8 +159,8 @@ struct RunArgs {
 // go on: it is left alone. Arguments of each run: shift, conv, pdr, wkv7, ssm, recall, memory_first: the table's
 // member. torus: the offsets, or 0. adapter: A, B. attend_window: keys, values, [context keys, context
 //   values]; where they are blocks (BlockAt), as many arguments more say which member of each. memory: S or 0, G or 0,
-//   M. mix: M, where it goes. gates: the bits of `levels × 3` sums so far (θ, η, α; double), which come back in `notes`
-//   at the same place.
+//   M. mix: M, where it goes. ngram: slots, text, [base,] mixture, whether it learns. ngram_first: the mixture. gates:
+//   the bits of `levels × 3` sums so far (θ, η, α; double), which come back in `notes` at the same place.
 // Arguments of each row: attend: keys, values, first, last, slots (first, last, slots: positions); where slots is 0,
 // keys
 //   and values are blocks (BlockAt), and three more arguments say which member of each, and how many blocks each has.

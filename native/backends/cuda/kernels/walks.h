@@ -7,6 +7,7 @@
 #include "backends/cuda/kernels/attend.h"
 #include "backends/cuda/kernels/conv.h"
 #include "backends/cuda/kernels/memory.h"
+#include "backends/cuda/kernels/ngram.h"
 #include "backends/cuda/kernels/pdr.h"
 #include "backends/cuda/kernels/rows.h"
 #include "backends/cuda/kernels/ssm.h"
@@ -319,6 +320,33 @@ CONTINUO_INLINE void run_recall(const Command& c, const Step& step, size_t row, 
   }
 }
 
+// A block takes a run of a memory whole.
+CONTINUO_INLINE void run_ngram(const Command& c, const Step& step, size_t number, Part part) {
+  const RunArgs& run = run_at(step, number);
+  float* const table = table_of(step, c, 0, number);
+  if (!table || part.part > 0) return;
+  const bool subwords = c.count == 2;
+  const ngram::TokenTexts texts{static_cast<const uint8_t*>(c.in[2]), static_cast<const uint32_t*>(c.in[3]),
+                                static_cast<const uint8_t*>(c.in[4]), c.width};
+  ngram_read({.table = reinterpret_cast<int32_t*>(table),
+              .text = reinterpret_cast<int32_t*>(table_of(step, c, 1, number)),
+              .mixture = table_of(step, c, subwords ? 3 : 2, number),
+              .tokens = static_cast<const int32_t*>(c.in[0]) + run.row,
+              .base = c.count > 0 ? head_of(c, 1, run.row * c.width) : nullptr,
+              .y = static_cast<float*>(c.out) + run.row * c.width,
+              .slots = c.slots,
+              .rows = run.rows,
+              .learns = run_arg(step, c.run_arg + (subwords ? 4 : 3), number) != 0,
+              .texts = subwords ? &texts : nullptr,
+              .kept = subwords ? table_of(step, c, 2, number) : nullptr});
+}
+
+CONTINUO_INLINE void run_ngram_first(const Command& c, const Step& step, size_t number, Part part) {
+  float* const mixture = table_of(step, c, 0, number);
+  if (!mixture || part.part > 0) return;
+  ngram_first(mixture, c.count > 0 ? head_of(c, 0, 0) : nullptr, c.width == ngram::subword_mixture::numbers);
+}
+
 // False where the command is not of this family.
 template <Family family> CONTINUO_INLINE bool run_family(const Command& c, const Step& step, size_t index, Part part) {
   if constexpr (family == Family::attention) {
@@ -340,6 +368,8 @@ template <Family family> CONTINUO_INLINE bool run_family(const Command& c, const
       case Task::memory: run_memory(c, step, index, part); return true;
       case Task::memory_first: run_memory_first(c, step, index, part); return true;
       case Task::mix: run_mix(c, step, index, part); return true;
+      case Task::ngram: run_ngram(c, step, index, part); return true;
+      case Task::ngram_first: run_ngram_first(c, step, index, part); return true;
       default: return false;
     }
   }

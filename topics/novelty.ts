@@ -22,8 +22,8 @@ export const lineNovelty = z.strictObject({
   structure: standing,
   /** A known kind with a number that does not fit. */
   values: standing,
-  /** The same line over and over. */
-  rate: standing,
+  /** The same line over and over; of lines that were told before there were rates it is missing. */
+  rate: standing.optional(),
   /** Lines of the same pattern before this one, as far as they are remembered; the first pulses of the first and the last of them. */
   seen: count,
   first: count.optional(),

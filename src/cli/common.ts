@@ -183,7 +183,7 @@ export const tlsOf = ({ 'tls-ca': ca, 'tls-cert': cert, 'tls-key': key }: Values
   tls: { ...(ca !== undefined && { ca }), ...(cert !== undefined && { cert }), ...(key !== undefined && { key }) },
 })
 
-type SealValues = Values<typeof sealFlags>
+export type SealValues = Values<typeof sealFlags>
 
 /** The options of `openLog` for seal keys; none for a command that has no flag for them. */
 export const sealOf = (flags: Partial<SealValues>): OpenLogOptions => {

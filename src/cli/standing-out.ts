@@ -33,10 +33,8 @@ export const foundIn = (event: Observation, top: number): readonly Found[] => {
   if (event.type !== 'observed') return []
   const { session, lines = [] } = event
   return lines.flatMap((told) => {
-    const { text, pattern, words, first = null, last = null } = told
-    // Lines that were told before there were rates have none.
-    const { rate = { score: 0, rank: null } } = told as Partial<typeof told>
-    const parts = standsOut({ ...told, rate }, top)
+    const { text, pattern, words, first = null, last = null, rate = { score: 0, rank: null } } = told
+    const parts = standsOut(told, top)
     if (text === undefined || pattern === undefined || words === undefined || parts.length === 0) return []
     return [{ ...told, rate, session, standsOut: parts, text, pattern, words, first, last }]
   })

@@ -22,9 +22,11 @@ const SPARK = { width: 96, height: 20 }
 /** Thousandths of bits: less than that is no movement to be seen. */
 const LEAST_RANGE = 1000
 
-/** @param {readonly number[]} trail thousandths of bits */
-const sparkOf = (trail) => {
-  if (trail.length < 2) return ''
+/** @param {readonly number[]} stretches thousandths of bits */
+const sparkOf = (stretches) => {
+  if (stretches.length === 0) return ''
+  // One commit may have read all that a session has: a level line.
+  const trail = stretches.length === 1 ? [...stretches, ...stretches] : stretches
   const least = Math.min(...trail)
   const range = Math.max(LEAST_RANGE, Math.max(...trail) - least)
   const step = SPARK.width / (trail.length - 1)

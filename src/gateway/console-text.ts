@@ -6,12 +6,12 @@ import type { Chunk } from '../../topics/chunks.ts'
 import type { TopicNames } from '../../topics/index.ts'
 import { type Observation, type Observed, observation } from '../../topics/observations.ts'
 import type { Generated } from '../../topics/tokens.ts'
-import { textIn } from '../client/records.ts'
+import { eventIn, textIn } from '../client/records.ts'
 import type { Tail } from '../client/tail.ts'
 import type { Tokenizer } from '../models/tokenizer/index.ts'
 import { idsOf } from '../operators/tokenize.ts'
 import { eventOf } from '../operators/validate.ts'
-import type { EventLog, StoredRecord } from '../streams/log.ts'
+import type { EventLog } from '../streams/log.ts'
 import { generatedIn, merged } from './ask.ts'
 import type { Reports } from './console-reports.ts'
 import type { SessionEvent } from './console-types.ts'
@@ -182,7 +182,7 @@ export async function* sessionEvents(
   async function* observed(): AsyncGenerator<SessionEvent> {
     const from = await placeOfLast(log, names.observations, partition, session)
     for await (const record of observations.records(partition, session, from, ends)) {
-      const seen = observationIn(record)
+      const seen = eventIn(observation, record)
       const event = seen?.type === 'observed' ? await readObserved(seen) : seen && otherIn(seen)
       if (event !== null) yield event
     }
@@ -203,13 +203,4 @@ export async function* sessionEvents(
       yield { type: 'memory', pulse, norms, window, levels }
   }
   yield* merged<SessionEvent>([observed(), written(), remembered()], () => over.abort())
-}
-
-/** null for a record that another writer put there. */
-const observationIn = ({ value }: StoredRecord): Observation | null => {
-  try {
-    return observation.parse(JSON.parse(textIn(value)))
-  } catch {
-    return null
-  }
 }

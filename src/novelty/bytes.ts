@@ -1,10 +1,16 @@
 /** A state as bytes, little-endian whatever the machine is, and back. */
 
+/** Appends numbers and bytes, in room that grows. */
 export interface ByteWriter {
+  /** Of four bytes, without a sign. */
   u32(value: number): void
+  /** Rounded to single precision. */
   f32(value: number): void
+  /** Of eight bytes. */
   f64(value: number): void
+  /** As they are, without their length. */
   bytes(value: Uint8Array): void
+  /** All that was appended; a copy. */
   done(): Uint8Array
 }
 

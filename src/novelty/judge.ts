@@ -23,18 +23,20 @@ export interface Standing {
   readonly rank: number | null
 }
 
+/** A word of a line, and the bits that it cost. */
 export interface Word {
   readonly word: string
   readonly bits: number
 }
 
+/** What a judge says of a line. */
 export interface Novelty {
   readonly structure: Standing
   readonly values: Standing
   readonly rate: Standing
   /** Lines of this pattern before this one, as far as they are remembered. */
   readonly seen: number
-  /** Where the first and the last of them stood; null: there was none. */
+  /** Where the first and the last of them stood; 0: before this stream; null: there was none. */
   readonly first: number | null
   readonly last: number | null
   /** The line with its words with digits replaced by a mark. */
@@ -43,12 +45,14 @@ export interface Novelty {
   words(): readonly Word[]
 }
 
+/** Judges the lines of one stream, one after the other, by those before. */
 export interface NoveltyJudge {
   /**
    * Judges a line by the bits that each of its bytes cost, and remembers it. `line` and `bits` are without the line's end, and are not kept; `at`: where
    * the line stands in its stream.
    */
   judge(line: Uint8Array, bits: Float64Array, at: number): Novelty
+  /** Writes what it remembers, for `createJudge` to go on from. */
   write(to: ByteWriter): void
 }
 
@@ -143,8 +147,8 @@ const numbersOf = (line: Uint8Array): readonly number[] => {
 
 const sum = (bits: Float64Array): number => bits.reduce((a, b) => a + b, 0)
 
-/** `from`: what `write` wrote. Throws `Unreadable`. */
-export const createJudge = (from?: ByteReader): NoveltyJudge => {
+/** `from`: what `write` wrote; `elsewhere`: for another stream, before which the lines that it remembers stand, at 0. Throws `Unreadable`. */
+export const createJudge = (from?: ByteReader, elsewhere = false): NoveltyJudge => {
   const pairs = createTable(PAIRS, from)
   const patterns = createTable(PATTERNS, from)
   const places = createTable(PLACES, from)
@@ -156,6 +160,7 @@ export const createJudge = (from?: ByteReader): NoveltyJudge => {
   for (const at of patterns.entries())
     for (const field of [FIRST, LAST])
       if (!isCount(patterns.f64[at / 2 + field]!)) throw new Unreadable('has a pattern without its place')
+      else if (elsewhere) patterns.f64[at / 2 + field] = 0
   for (const at of places.entries())
     for (const field of [MEAN, VARIANCE, LOW, HIGH])
       if (!(Math.abs(places.f32[at + field]!) <= 1000))

@@ -5,7 +5,7 @@
 import { LINES_OF_TOKEN, type LineNovelty } from '../../topics/novelty.ts'
 import { textOf } from '../text.ts'
 import { type ByteReader, createReader, createWriter, isCount, Unreadable } from './bytes.ts'
-import { createJudge, type Novelty, type Standing } from './judge.ts'
+import { createJudge, type Novelty, type NoveltyJudge, type Standing } from './judge.ts'
 
 const LINE_END = 0x0a
 const RETURN = 0x0d
@@ -30,6 +30,8 @@ export interface LineJudge {
   end(pulse: number): readonly LineNovelty[]
   /** One that goes on by itself. */
   copy(): LineJudge
+  /** What judges lines with what it remembers of them, for another stream. A line that has not ended ends here. */
+  elsewhere(): NoveltyJudge
   /** All of it, for `createLineJudge`; the same bytes wherever the same was read. */
   state(): Uint8Array
 }
@@ -133,6 +135,16 @@ export const createLineJudge = (from?: Uint8Array): LineJudge => {
     end: (pulse) => (size === 0 ? [] : [ended(pulse)]),
     copy() {
       return createLineJudge(this.state())
+    },
+    elsewhere() {
+      if (size > 0) {
+        const whole = this.copy()
+        whole.end(0)
+        return whole.elsewhere()
+      }
+      const to = createWriter()
+      judge.write(to)
+      return createJudge(createReader(to.done()), true)
     },
     state() {
       const to = createWriter()

@@ -10,7 +10,7 @@ type Submit = (item: WorkItem) => Promise<WorkResult>
 const CALL = 4096
 /** What nothing predicts, the first byte. */
 const UNPREDICTED = 8
-const LINE_END = Buffer.of(0x0a)
+export const LINE_END = Buffer.of(0x0a)
 
 /** Reads tokens into a context; the nats of each, NaN for the first token of the context. */
 export const natsOf = async (submit: Submit, context: Context, tokens: Int32Array): Promise<Float32Array> => {
@@ -43,6 +43,12 @@ export const spreadBits = (
   return byte
 }
 
+/** The tokens of a whole text. */
+export const idsOf = (tokenizer: Tokenizer, text: Uint8Array): readonly number[] => {
+  const { ids, held } = tokenizer.pushBytes('', text)
+  return [...ids, ...tokenizer.flush(held)]
+}
+
 export interface Costs {
   /** Reads lines, each with a line end behind it; the bits of each byte of each line, without those of its end. */
   read(lines: readonly Uint8Array[]): Promise<readonly Float64Array[]>
@@ -56,10 +62,7 @@ export const createCosts = (
 ): Costs => ({
   async read(lines) {
     const texts = lines.map((line) => Buffer.concat([line, LINE_END]))
-    const ids = texts.map((text) => {
-      const { ids: known, held } = tokenizer.pushBytes('', text)
-      return [...known, ...tokenizer.flush(held)]
-    })
+    const ids = texts.map((text) => idsOf(tokenizer, text))
     const nats = await natsOf(submit, context, Int32Array.from(ids.flat()))
     let at = 0
     return texts.map((text, i) => {

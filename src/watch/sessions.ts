@@ -14,6 +14,12 @@ const KEPT_LINES = 1000
 
 type Context = WorkItem['context'] & { close(): void }
 
+/** What a session has when it begins. */
+export interface Beginning {
+  readonly context: Context
+  readonly judge: NoveltyJudge
+}
+
 /** A model, or a store of its contexts. */
 export interface Contexts {
   createContext(): Context
@@ -42,6 +48,8 @@ interface Session {
 export interface SessionOptions {
   /** The field that names the session; default: all records are of one. */
   readonly field?: Field | undefined
+  /** What each session begins with; default: nothing. */
+  readonly beginning?: (() => Promise<Beginning>) | undefined
   /** Whether `nearest` will be asked. */
   readonly explains?: boolean
   readonly most?: number
@@ -58,20 +66,25 @@ export interface Sessions {
 export const createSessions = (
   contexts: Contexts,
   tokenizer: Tokenizer,
-  { field, explains = false, most = MOST_SESSIONS }: SessionOptions = {},
+  {
+    field,
+    beginning = async () => ({ context: contexts.createContext(), judge: createJudge() }),
+    explains = false,
+    most = MOST_SESSIONS,
+  }: SessionOptions = {},
 ): Sessions => {
   /** The one used last stands last. */
   const sessions = new Map<string, Session>()
   let [number, begun] = [0, 0]
 
-  const begin = (): Session => {
-    const context = contexts.createContext()
+  const begin = async (id: string): Promise<void> => {
+    const { context, judge } = await beginning()
     begun += 1
     const lines = explains ? createNearest(KEPT_LINES) : null
-    return { context, costs: createCosts(contexts, context, tokenizer), judge: createJudge(), lines }
+    sessions.set(id, { context, costs: createCosts(contexts, context, tokenizer), judge, lines })
   }
   const use = (id: string): Session => {
-    const session = sessions.get(id) ?? begin()
+    const session = sessions.get(id)!
     sessions.delete(id)
     sessions.set(id, session)
     return session
@@ -85,6 +98,7 @@ export const createSessions = (
   /** Records of at most so many sessions as are remembered. */
   async function* readSome(records: readonly (readonly [id: string, line: Uint8Array])[]): AsyncGenerator<Read> {
     const bySession = Map.groupBy(records.keys(), (at) => records[at]![0])
+    for (const id of bySession.keys()) if (!sessions.has(id)) await begin(id)
     const bits = new Array<Float64Array>(records.length)
     const reading = [...bySession].map(async ([id, places]) => {
       const own = await use(id).costs.read(places.map((at) => records[at]![1]))

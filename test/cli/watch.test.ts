@@ -2,7 +2,8 @@
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { beforeAll, describe, expect, test } from 'vitest'
-import { continuo, json, start, temporary } from './helpers.ts'
+import { topicNames } from '../../topics/index.ts'
+import { continuo, json, start, temporary, withLog } from './helpers.ts'
 
 const folder = temporary()
 const path = join(folder, 'app.log')
@@ -156,6 +157,72 @@ describe('of several sources', () => {
   })
 })
 
+describe('a stream that begins with what a session has read', () => {
+  const half = 450
+  /** Words that no other line has. */
+  const rare = (i: number): string => {
+    const letters = Array.from({ length: 24 }, (_, at) => String.fromCharCode(97 + ((i + at * (2 * i + 3)) % 26)))
+    return letters.join('').replace(/.{6}/g, '$& ').trim()
+  }
+  const mixed = odd.flatMap((line, i) => [line, ...(i % 20 === 7 ? [rare(Math.floor(i / 20))] : [])])
+  const log = `file:${join(folder, 'yesterday.db')}`
+  const yesterday = join(folder, 'yesterday.safetensors')
+  const today = join(folder, 'today.log')
+  beforeAll(async () => {
+    const before = join(folder, 'before.log')
+    // Its last line has no end; it is ended all the same.
+    writeFileSync(before, mixed.slice(0, half).join('\n'))
+    writeFileSync(today, mixed.slice(half).join('\n'))
+    await continuo(['feed', before, '--log', log, '--session', 'app', '--novelty'])
+    await continuo(['run', '--log', log, '--model', 'models/watch', '--until-idle', '50', '--log-level', 'error'])
+    expect(
+      await continuo(['export', '--log', log, '--session', 'app', '--model', 'models/watch', yesterday]),
+    ).toMatchObject({ code: 0 })
+  })
+  type Told = Shown & { first: number | null; last: number | null; seen: number }
+  const shifted = (whole: readonly Told[]): readonly Told[] =>
+    whole
+      .filter(({ line }) => line > half)
+      .map((told) => {
+        const placed = (at: number | null) => (at === null ? null : Math.max(0, at - half))
+        return { ...told, line: told.line - half, first: placed(told.first), last: placed(told.last) }
+      })
+
+  test('shows what it would show of both texts', async () => {
+    const both = join(folder, 'both.log')
+    writeFileSync(both, mixed.join('\n'))
+    const expected = shifted(await json<Told>('watch', both, '--top', '0.5'))
+    expect(expected.length).toBeGreaterThan(5)
+    const shown = await json<Told>('watch', today, '--from', yesterday, '--top', '0.5')
+    expect(shown).toEqual(expected)
+  })
+
+  test('so does each session of a field', async () => {
+    const fields = ['--sessions', '1', '--from', yesterday]
+    const shown = await json<Told & { session: string }>('watch', today, ...fields, '--top', '0.02')
+    expect(shown.find(({ text }) => text.endsWith('47000 ms'))).toMatchObject({ session: 'sent' })
+    // Nothing is only learned: each begins with lines.
+    const { err } = await continuo(['watch', today, ...fields])
+    expect(err).toMatch(/^182 lines of 1\d sessions, /)
+  })
+
+  test('a file that is none, or of another model, and seals are refused with a sentence', async () => {
+    expect(await continuo(['watch', today, '--from', path])).toMatchObject({
+      code: 1,
+      err: expect.stringContaining('is not a file that continuo export wrote'),
+    })
+    expect(await continuo(['watch', today, '--from', yesterday, '--model', 'models/demo'])).toMatchObject({
+      code: 3,
+      err: expect.stringContaining('Load the model that wrote'),
+    })
+    expect(await continuo(['watch', today, '--seal-key', path])).toMatchObject({
+      code: 2,
+      err: expect.stringContaining('--from EXPORT'),
+    })
+    expect(await continuo(['watch', '--log', log, '--from', yesterday])).toMatchObject({ code: 2 })
+  })
+})
+
 test('a control sequence in a line does not reach a terminal as one in JSON', async () => {
   const evil = join(folder, 'evil.log')
   writeFileSync(evil, [...usual, '\u001b[2J wiped the screen and everything on it'].join('\n'))
@@ -174,4 +241,24 @@ test('what cannot be is refused with a sentence', async () => {
     err: expect.stringContaining('expected a regular expression'),
   })
   expect(await continuo(['watch', path, '--top', '2'])).toMatchObject({ code: 2 })
+})
+
+test.each(['tail', 'watch'])('%s names a record that is no event, and goes on', async (verb) => {
+  const log = `file:${join(folder, `${verb}.db`)}`
+  await continuo(['feed', path, '--log', log, '--session', 'app', '--novelty'])
+  await withLog(log, async (opened) => {
+    for (const value of ['hello', '{"type":"nope"}', '7'])
+      await opened.append(
+        topicNames(opened.prefix).observations,
+        [{ key: Buffer.from('app'), value: Buffer.from(value) }],
+        0,
+      )
+  })
+  await continuo(['run', '--log', log, '--model', 'models/watch', '--until-idle', '50', '--log-level', 'error'])
+  const topic = verb === 'tail' ? ['--topic', 'observations'] : []
+  const { code, out, err } = await continuo([verb, '--log', log, ...topic, '--from-beginning', '--until-idle', '50'])
+  expect(code).toBe(0)
+  for (const offset of [0, 1, 2])
+    expect(err).toContain(`continuo.observations, partition 0, offset ${offset}: the record is no event of Continuo`)
+  expect(out).toContain(verb === 'tail' ? 'app  opened at pulse 0' : 'ledger balance')
 })

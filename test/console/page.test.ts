@@ -86,6 +86,12 @@ describe.skipIf(chromiumPath === null)('the page', () => {
     await until(() => shown.locator('.s4, .s5').count()).toBeGreaterThan(0)
   })
 
+  test('draws a level line of a session that one commit has read', async () => {
+    const { page } = await opened()
+    await post('level', { type: 'text', text: text.slice(0, 70) })
+    await until(() => rowOf(page, 'level').locator('path').getAttribute('d')).toMatch(/^M0\.0 ([\d.]+)L96\.0 \1$/)
+  })
+
   test('draws the norms of the memory with each snapshot', async () => {
     const { page } = await opened()
     await post('norms', { type: 'text', text: text.slice(0, 2000) })

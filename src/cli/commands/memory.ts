@@ -5,6 +5,7 @@ import { writeDurably } from '../../files.ts'
 import { addedIn, defaultMemory, mostSlots } from '../../models/memory-json.ts'
 import { DEFAULT_SLOTS, readNgramMemory, withNgramMemory } from '../../models/ngram-memory.ts'
 import { readPackage } from '../../models/package.ts'
+import { readText } from '../../models/package-text.ts'
 import { command } from '../command.ts'
 import { nearest, on, usage, whole } from '../flags.ts'
 import { count, print, printJson } from '../output.ts'
@@ -18,13 +19,18 @@ const newMemory = (folder: string): string => {
 
 /** memory.json of an ngram memory behind the model of the folder. Throws INVALID for a model that cannot have one. */
 const initNgram = async (dir: string, slots: number) => {
-  const { family, config, tensors, format, dir: folder } = await readPackage(dir)
-  const path = newMemory(folder)
-  if (format === 'gguf')
-    throw new ContinuoError('INVALID', `${dir} is a GGUF file; memory.json stands beside the config.json of a folder.`)
+  const found = await readPackage(dir)
+  const { family, config, tensors } = found
+  const path = newMemory(found.dir)
   const memory = readNgramMemory({ kind: 'ngram', slots })
   const { graph, vocabSize } = family.build(config, tensors)
   withNgramMemory(graph, memory, config.model_type, vocabSize)
+  const { tokenizer } = await readText(found, vocabSize, () => undefined)
+  if (tokenizer === null)
+    throw new ContinuoError(
+      'INVALID',
+      `${dir} has no tokenizer, and the memory learns what tokens stand for. Add the tokenizer's file, tokenizer.json for example.`,
+    )
   return { path, memory }
 }
 
@@ -46,14 +52,18 @@ const init = async (dir: string) => {
 export const memory = command({
   name: 'memory',
   about:
-    'init gives a decoder (llama, qwen2, qwen3) a memory without end: it writes memory.json beside the config.json of its folder, with the defaults that fit the model. Everything that runs the folder from then on keeps its context outside. With --ngram it gives a model of any family that reads bytes a memory that learns the text of each session.',
+    'init gives a decoder (llama, qwen2, qwen3) a memory without end: it writes memory.json beside the config.json of its folder, with the defaults that fit the model. Everything that runs the folder from then on keeps its context outside. With --ngram it gives a model of any family a memory that learns the text of each session; beside a GGUF file too.',
   args: [
     { name: 'ACTION', help: 'init', required: true },
     { name: 'DIR', help: 'folder of a model', required: true },
   ],
   flags: {
-    ngram: on('a memory that learns what it reads, behind the model as it is; its vocabulary has 256 tokens'),
-    slots: whole('N', 'contexts that it remembers at a time, 8 bytes each; even', DEFAULT_SLOTS),
+    ngram: on('a memory that learns what it reads, behind the model as it is'),
+    slots: whole(
+      'N',
+      'contexts that it remembers at a time, 8 bytes each, or 16 where a token is more than a byte; even',
+      DEFAULT_SLOTS,
+    ),
   },
   notes:
     'docs/infinite-context.md and docs/ngram.md say what the numbers mean. To the log the model is another one than without the file. Take the file away to have the plain decoder again.',

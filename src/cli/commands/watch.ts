@@ -1,6 +1,6 @@
-import type { Observation } from '../../../topics/observations.ts'
+import { observation } from '../../../topics/observations.ts'
 import { follow } from '../../client/follow.ts'
-import { textIn } from '../../client/records.ts'
+import { eventIn } from '../../client/records.ts'
 import { namesOf } from '../../client/topics.ts'
 import { standsOut } from '../../novelty/stands-out.ts'
 import { createContextStore } from '../../operators/context-store.ts'
@@ -9,6 +9,7 @@ import { textOf } from '../../text.ts'
 import { fieldOf } from '../../watch/field.ts'
 import { beginsOf, createLines } from '../../watch/lines.ts'
 import { createSessions, type Read, type Sessions } from '../../watch/sessions.ts'
+import { openBeginning } from '../beginning.ts'
 import { command, type ExitCode } from '../command.ts'
 import {
   blockFlags,
@@ -16,6 +17,8 @@ import {
   type LogValues,
   partitionsOf,
   readingFlags,
+  SEAL_FLAGS,
+  sealFlags,
   TLS_FLAGS,
   tlsFlags,
   withExistingLog,
@@ -23,7 +26,7 @@ import {
 } from '../common.ts'
 import { on, optional, optionalWhole, real, refuseIdle, usage } from '../flags.ts'
 import { openInput } from '../input.ts'
-import { bytes, count, plural, quoted, say } from '../output.ts'
+import { bytes, count, noEvent, plural, quoted, say } from '../output.ts'
 import { exitCodeOfSignal, untilSignal } from '../signals.ts'
 import { createShower, foundIn, type Shower } from '../standing-out.ts'
 
@@ -64,8 +67,12 @@ const fromLog = (flags: Following): Promise<ExitCode> => {
       untilIdle: flags['until-idle'],
       signal,
     })
-    for await (const { value } of records) {
-      const event = JSON.parse(textIn(value)) as Observation
+    for await (const record of records) {
+      const event = eventIn(observation, record)
+      if (event === null) {
+        say(noEvent(record))
+        continue
+      }
       if (event.type === 'observed') lines += event.lines?.length ?? 0
       for (const found of foundIn(event, flags.top)) shower.show(found)
     }
@@ -90,6 +97,8 @@ export const watch = command({
     session: optional('ID', 'with --log: only this session'),
     'from-beginning': on('with --log: what is already there first'),
     'until-idle': optionalWhole('MS', 'with --log: end when nothing came for so long', { min: 0 }),
+    from: optional('EXPORT', 'begin with what the session in this file has read, which continuo export wrote'),
+    ...sealFlags,
     sessions: optional(
       'FIELD',
       'a session for each value of this field, which learns its lines alone: the number of a word, or a name (host=…, a member of JSON)',
@@ -106,6 +115,7 @@ export const watch = command({
     'watch app.log --top 0.01 --join "^\\d{4}-"',
     'watch app.log --json',
     'watch /var/log/syslog --sessions 4 --explain',
+    'watch today.log --from yesterday.safetensors',
     'watch --log file:continuo.db --from-beginning',
   ],
   async run({ log, ...flags }, [file = '-'], given) {
@@ -115,6 +125,8 @@ export const watch = command({
         'join',
         'sessions',
         'explain',
+        'from',
+        ...SEAL_FLAGS,
         ...Object.keys(readingFlags),
         ...Object.keys(blockFlags),
       ].filter((name) => given.has(name))
@@ -124,6 +136,7 @@ export const watch = command({
         )
       return fromLog({ ...flags, log })
     }
+    if (flags.from === undefined) refuseIdle(given, SEAL_FLAGS, '--from EXPORT')
     refuseIdle(given, ['session', 'from-beginning', 'until-idle', ...TLS_FLAGS], '--log URL')
     const join = flags.join === undefined ? null : beginsOf(flags.join)
     const field = flags.sessions === undefined ? undefined : fieldOf(flags.sessions)
@@ -134,7 +147,9 @@ export const watch = command({
         throw usage('This model has no tokenizer, and lines are text. Name a model that reads text.')
       const contexts = createContextStore(model, { warn: say, blocks: blocksOf(flags, given, model) })
       try {
-        const sessions = createSessions(contexts, tokenizer, { field, explains: flags.explain })
+        const beginning =
+          flags.from === undefined ? undefined : await openBeginning(flags.from, flags, { model, tokenizer }, contexts)
+        const sessions = createSessions(contexts, tokenizer, { field, beginning, explains: flags.explain })
         let [records, size, bits] = [0, 0, 0]
         const shower = createShower({ ...flags, named: field !== undefined })
         for await (const read of readAll(input.read(stopping), sessions, join)) {

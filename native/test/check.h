@@ -56,6 +56,19 @@ class Random {
   uint64_t state_;
 };
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+inline constexpr bool sanitized = true;
+#else
+inline constexpr bool sanitized = false;
+#endif
+
+// Of so many random rounds or cases, those that are run: a quarter under a sanitizer, where each takes about ten times as long and what it looks
+// for, an access outside or a race, does not need all of them.
+inline constexpr size_t rounds(size_t all) { return sanitized ? (all + 3) / 4 : all; }
+
+// Whether this case of a list of like ones is left out, by the same rule.
+inline bool left_out(Random& random) { return sanitized && random.below(4) != 0; }
+
 }  // namespace continuo::test
 
 #define CONTINUO_JOIN2(a, b) a##b

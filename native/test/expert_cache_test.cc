@@ -39,7 +39,7 @@ TEST("expert cache: every payload is that of the record, for any size, backend, 
           options.io = io;
           options.backend = backend;
           const auto cache = store.cache(records, options);
-          run_random_steps(store, cache, 60, records);
+          run_random_steps(store, cache, rounds(60), records);
           const auto told = cache->statistics();
           CHECK(told.failed_checks == 0 && told.retries == 0 && told.deltas_refused == 0);
           CHECK(told.resident_bytes <= records * store.memory);
@@ -52,7 +52,7 @@ TEST("expert cache: every payload is that of the record, for any size, backend, 
       script->shuffled = true;
       auto options = scripted(script);
       options.deltas = deltas;
-      run_random_steps(store, store.cache(records, options), 60, records);
+      run_random_steps(store, store.cache(records, options), rounds(60), records);
     }
   }
 }

@@ -134,7 +134,7 @@ TEST("expert cache: it evicts what a slow model of it evicts, for every policy, 
         const auto cache = store.cache(bound, options);
         Model model{store, bound, policy, deltas, {}, {}, {}, 0};
         Random random(bound * 10 + static_cast<size_t>(policy));
-        for (size_t step = 0; step < 150; ++step) {
+        for (size_t step = 0; step < rounds(150); ++step) {
           const uint32_t layer = store.numbers[step % 3], next = store.numbers[(step + 1) % 3];
           // Rows choose experts, some of them the same.
           Experts chosen, rows;

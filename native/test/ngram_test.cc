@@ -155,7 +155,7 @@ TEST("ngram: subwords give the same bits on every table, in any cut where nothin
   for (const size_t count : {1, 2, 257, 300, 1031}) {
     const Vocabulary vocabulary(random, count);
     const size_t slots = 1024 + 2 * random.below(1500);
-    const auto tokens = some_tokens(random, 260, count);
+    const auto tokens = some_tokens(random, rounds(260), count);
     const auto base = random.floats(tokens.size() * count, -3, 3);
     SubwordState want(slots, count, &generic_kernels);
     std::vector<float> y(tokens.size() * count);
@@ -182,7 +182,7 @@ TEST("ngram: subwords give the same bits on every table, in any cut where nothin
 TEST("ngram: tables of subwords that somebody made up lead nowhere outside them") {
   Random random(507);
   const uint32_t edges[] = {0, 1, 255, 1023, 1024, 65535, 65536, 0x7fffffff, 0x80000000, 0xfffffffe, 0xffffffff};
-  for (int round = 0; round < 60; ++round) {
+  for (int round = 0; round < static_cast<int>(rounds(60)); ++round) {
     const size_t count = 1 + random.below(600), slots = 1024 + 2 * random.below(900);
     const Vocabulary vocabulary(random, count);
     const auto tokens = some_tokens(random, 120, count);
@@ -227,7 +227,7 @@ TEST(
 TEST("ngram: every table gives the same bits in any cut, with a base and without") {
   Random random(501);
   for (const size_t slots : {1024, 1030, 5000, 20000}) {
-    const auto tokens = some_text(random, 1200);
+    const auto tokens = some_text(random, rounds(1200));
     const auto learned = random.floats(ngram::learned, -0.1f, 0.2f);
     for (const bool based : {false, true}) {
       const auto base = based ? random.floats(tokens.size() * ngram::tokens, -2, 2) : std::vector<float>{};
@@ -258,7 +258,7 @@ TEST("ngram: a base counts where it is, and tokens are taken modulo 256") {
 TEST("ngram: tables that somebody made up lead nowhere outside them") {
   Random random(503);
   const uint32_t edges[] = {0, 1, 255, 1023, 1024, 65535, 65536, 0x7fffffff, 0x80000000, 0xfffffffe, 0xffffffff};
-  for (int round = 0; round < 120; ++round) {
+  for (int round = 0; round < static_cast<int>(rounds(120)); ++round) {
     const auto tokens = some_text(random, 200);
     const size_t slots = 1024 + 2 * random.below(2000),
                  every[3] = {1 + random.below(4), 1 + random.below(30), 1 + random.below(90)};

@@ -140,6 +140,7 @@ TEST(
   for (const auto& [n, k, rows] : products(random)) {
     for (const Storage storage : storages) {
       for (const size_t group : {32, 64}) {
+        if (test::left_out(random)) continue;
         const auto w = random_quantised(random, storage, n, k, group);
         const auto x = random.floats(rows * k, -2, 2);
         const auto want = by_the_rule(w, x, rows);

@@ -23,7 +23,7 @@ void need_numbers(Checker& check, size_t i, const std::vector<uint64_t>& expecte
 }
 
 void need_mixture(Checker& check, bool subwords) {
-  check.need_state({subwords ? ngram::subword_mixture::numbers : ngram::mixture::numbers}, Type::f32);
+  check.need_state({ngram::mixture_numbers(subwords)}, Type::f32);
   if (check.ok()) need_whole(check, *check.node().state);
 }
 
@@ -68,7 +68,7 @@ void check_ngram_first(Checker& check, RowShape&) {
   const auto& node = check.node();
   const auto state = check.picked(*node.state);
   if (!check.ok()) return;
-  need_mixture(check, node.in.empty() && state == std::vector<uint64_t>{ngram::subword_mixture::numbers});
+  need_mixture(check, node.in.empty() && state == std::vector<uint64_t>{ngram::mixture_numbers(true)});
   if (check.ok() && node.in.size() > 1) check.fail("has ", node.in.size(), " inputs, expected at most one");
   if (!check.ok() || node.in.empty()) return;
   check.need_constant(0, Layout::vector, "a constant vector");

@@ -36,7 +36,7 @@ constexpr size_t count_classes = 8;
 constexpr size_t confidences = count_classes * count_classes * 2;
 
 constexpr size_t selectors = 8;
-// Device code has no constant arrays but those of its functions.
+// A function and not an array: device code cannot read an array of constants outside of a function.
 constexpr size_t first_row(size_t selector) {
   constexpr size_t selector_rows[selectors] = {20, 256, 64, 256, 256, 128, 80, 256};
   size_t rows = 0;
@@ -81,6 +81,7 @@ using mixture = MixtureOf<tokens, tokens, tokens>;
 // Of subwords: those of each class, of each vote, and of the match.
 constexpr size_t vote_shares = (most_votes + 1 + 7) / 8 * 8;
 using subword_mixture = MixtureOf<token_classes, 0, token_classes + vote_shares>;
+constexpr size_t mixture_numbers(bool subwords) { return subwords ? subword_mixture::numbers : mixture::numbers; }
 
 // What a package of bytes may begin with: the weights, and the logits by nothing and by the class of the last byte.
 constexpr size_t learned_weights = most_votes * confidences, learned_logits = dense_first(2) * tokens;

@@ -62,8 +62,8 @@ inline constexpr bool sanitized = true;
 inline constexpr bool sanitized = false;
 #endif
 
-// Of so many random rounds or cases, those that are run: a quarter under a sanitizer, where each takes about ten times as long and what it looks
-// for, an access outside or a race, does not need all of them.
+// Of so many random rounds or cases, those that are run: a quarter under a sanitizer, where each takes about ten times
+// as long and what it looks for, an access outside or a race, does not need all of them.
 inline constexpr size_t rounds(size_t all) { return sanitized ? (all + 3) / 4 : all; }
 
 // Whether this case of a list of like ones is left out, by the same rule.

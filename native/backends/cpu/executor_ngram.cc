@@ -1,9 +1,5 @@
 // An ngram memory on the CPU (kernels/ngram.h): a thread takes all rows of a session.
-#define CONTINUO_INLINE inline
 #include "backends/cpu/executor.h"
-#include "backends/ngram/text.h"
-#include "compile/arrange.h"
-#include "runtime/work.h"
 
 namespace continuo {
 
@@ -18,10 +14,7 @@ constexpr size_t ngram_cost = 4000, ngram_token_cost = 16;
 // nothing is read, and no vocabulary is there.
 void CpuExecutor::prepare_subwords() {
   if (!options_.vocabulary) return;
-  size_t tokens = 0;
-  for (const auto& program : programs()) tokens = std::max(tokens, ngram::subwords_in(program));
-  if (tokens == 0) return;
-  subwords_ = ngram::Subwords(*options_.vocabulary, tokens);
+  subwords_ = ngram::Subwords(*options_.vocabulary, ngram::subwords_in(programs()));
   texts_ = subwords_.texts();
 }
 
@@ -60,7 +53,7 @@ void CpuExecutor::ngram(Space& space, const Instruction& instruction, std::span<
 void CpuExecutor::ngram_first(Space& space, const Instruction& instruction, std::span<const Run> runs) {
   const float* learned = instruction.in.empty() ? nullptr : model_->constants[instruction.in[0].id].vector();
   const auto& axes = model_->graph.declarations[instruction.places[0].table].axes;
-  const bool subwords = axes.back().extent == ngram::subword_mixture::numbers;
+  const bool subwords = axes.back().extent == ngram::mixture_numbers(true);
   for (const auto& run : runs) {
     if (float* mixture = tables(space, instruction, run)[0]) kernels_.ngram_first(mixture, learned, subwords);
   }

@@ -74,11 +74,7 @@ CudaExecutor::CudaExecutor(std::shared_ptr<CudaDevice> device, std::shared_ptr<c
       host_output_(device_),
       host_places_(device_) {
   const auto in_use = device_->use();
-  if (options_.vocabulary) {
-    size_t tokens = 0;
-    for (const auto& space : spaces_) tokens = std::max(tokens, ngram::subwords_in(*space.program));
-    if (tokens > 0) subwords_ = ngram::Subwords(*options_.vocabulary, tokens);
-  }
+  if (options_.vocabulary) subwords_ = ngram::Subwords(*options_.vocabulary, ngram::subwords_in(programs()));
   size_t args = 0, scratch = 0, routes = 0;
   for (auto& space : spaces_) {
     Placing placing(*this, space);

@@ -29,6 +29,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "backends/jobs.h"
 #include "backends/ngram/slots.h"
 #include "backends/ngram/text.h"
 
@@ -50,6 +51,11 @@ struct NgramBytes {
   size_t count;
   float* mixture;
 
+  CONTINUO_INLINE explicit NgramBytes(const NgramRun& run)
+      : reader(run.text, run.slots),
+        slots(reinterpret_cast<Slot*>(run.table)),
+        count(run.slots),
+        mixture(run.mixture) {}
   CONTINUO_INLINE ngram::Text& text() const { return reader.text; }
   CONTINUO_INLINE bool has_read() const { return text().position > 0; }
   CONTINUO_INLINE uint32_t vote(size_t i) const { return text().token[i]; }
@@ -74,6 +80,11 @@ struct NgramSubwords {
   size_t count;
   float* mixture;
 
+  CONTINUO_INLINE explicit NgramSubwords(const NgramRun& run)
+      : reader(run.text, run.slots, *run.texts),
+        slots(reinterpret_cast<Slot*>(run.table)),
+        count(run.slots),
+        mixture(run.mixture) {}
   CONTINUO_INLINE ngram::Text& text() const { return reader.parts.text; }
   CONTINUO_INLINE bool has_read() const { return reader.more.position > 0; }
   // A state may be made up.

@@ -19,13 +19,15 @@ Subwords::Subwords(const TokenBytes& vocabulary, size_t count) {
   }
 }
 
-size_t subwords_in(const Program& program) {
+size_t subwords_in(const std::vector<Program>& programs) {
   size_t out = 0;
-  const auto look = [&](const Instruction& instruction, bool) {
-    if (reads_subwords(*instruction.node))
-      out = std::max<size_t>(out, program.values[instruction.in[1].id].bytes / sizeof(float));
-  };
-  for (const auto& instruction : program.code) each_instruction(instruction, look);
+  for (const auto& program : programs) {
+    const auto look = [&](const Instruction& instruction, bool) {
+      if (reads_subwords(*instruction.node))
+        out = std::max<size_t>(out, program.values[instruction.in[1].id].bytes / sizeof(float));
+    };
+    for (const auto& instruction : program.code) each_instruction(instruction, look);
+  }
   return out;
 }
 

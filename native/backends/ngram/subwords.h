@@ -25,8 +25,8 @@ struct Subwords {
   TokenTexts texts() const { return {bytes.data(), ends.data(), classes.data(), ends.size()}; }
 };
 
-// The tokens that the memories of subwords in a program tell apart; 0 without one.
-size_t subwords_in(const Program& program);
+// The most tokens that a memory of subwords in these programs tells apart; 0 without one.
+size_t subwords_in(const std::vector<Program>& programs);
 
 }  // namespace ngram
 }  // namespace continuo

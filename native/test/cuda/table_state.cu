@@ -196,7 +196,7 @@ void ngram(const NgramRun& run) {
   const size_t tokens = subwords ? run.texts->count : ngram::tokens;
   job.table = staged.both(run.table, run.slots * (subwords ? 4 : 2));
   job.text = staged.both(run.text, subwords ? ngram::subword_words_of(run.slots) : ngram::words_of(run.slots));
-  job.mixture = staged.both(run.mixture, subwords ? ngram::subword_mixture::numbers : ngram::mixture::numbers);
+  job.mixture = staged.both(run.mixture, ngram::mixture_numbers(subwords));
   job.tokens = staged.in(run.tokens, run.rows);
   job.base = staged.in(run.base, run.base ? run.rows * tokens : 0);
   job.y = staged.out(run.y, run.rows * tokens);
@@ -213,7 +213,7 @@ void ngram(const NgramRun& run) {
 
 void ngram_first(float* mixture, const float* learned, bool subwords) {
   Staged staged;
-  const size_t numbers = subwords ? ngram::subword_mixture::numbers : ngram::mixture::numbers;
+  const size_t numbers = ngram::mixture_numbers(subwords);
   cuda::launch(run_ngram_first, 1, next_threads(), nullptr, staged.out(mixture, numbers),
                staged.in(learned, learned ? ngram::learned : 0), subwords);
 }

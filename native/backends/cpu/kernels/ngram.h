@@ -159,8 +159,7 @@ CONTINUO_INLINE void ngram_predict(const NgramSubwords& state, uint32_t c, const
 
 // Reads the tokens of a run, and gives the logits after each of them.
 inline void ngram_read_bytes(const NgramRun& run) {
-  const NgramBytes state{ngram::Reader(run.text, run.slots), reinterpret_cast<ngram::Slot*>(run.table), run.slots,
-                         run.mixture};
+  const NgramBytes state(run);
   for (size_t row = 0; row < run.rows; ++row) {
     const auto token = static_cast<uint32_t>(run.tokens[row]) & 0xff;
     if (run.learns && state.has_read()) ngram_learn(state, token, run.base);
@@ -172,8 +171,7 @@ inline void ngram_read_bytes(const NgramRun& run) {
 
 inline void ngram_read_subwords(const NgramRun& run) {
   const auto& texts = *run.texts;
-  const NgramSubwords state{ngram::SubwordReader(run.text, run.slots, texts),
-                            reinterpret_cast<ngram::SubwordSlot*>(run.table), run.slots, run.mixture};
+  const NgramSubwords state(run);
   for (size_t row = 0; row < run.rows; ++row) {
     const uint32_t token = state.known(static_cast<uint32_t>(run.tokens[row]));
     const float* base = run.base + row * texts.count;
@@ -192,7 +190,7 @@ inline void ngram_read_subwords(const NgramRun& run) {
 inline void ngram_read(const NgramRun& run) { run.texts ? ngram_read_subwords(run) : ngram_read_bytes(run); }
 
 inline void ngram_first(float* mixture, const float* learned, bool subwords) {
-  const size_t numbers = subwords ? ngram::subword_mixture::numbers : ngram::mixture::numbers;
+  const size_t numbers = ngram::mixture_numbers(subwords);
   for (size_t i = 0; i < numbers; ++i)
     mixture[i] =
         subwords ? ngram_first_of<ngram::subword_mixture>(i, nullptr) : ngram_first_of<ngram::mixture>(i, learned);

@@ -172,8 +172,7 @@ CONTINUO_INLINE void ngram_predict(const NgramSubwords& state, uint32_t c, const
 
 CONTINUO_INLINE void ngram_read_bytes(const NgramRun& run) {
   using at = NgramBytes::At;
-  const NgramBytes state{ngram::Reader(run.text, run.slots), reinterpret_cast<ngram::Slot*>(run.table), run.slots,
-                         run.mixture};
+  const NgramBytes state(run);
   const float *kept = run.mixture + at::base, *p = run.mixture + at::shares;
   for (size_t row = 0; row < run.rows; ++row) {
     const auto token = static_cast<uint32_t>(run.tokens[row]) & 0xff;
@@ -190,8 +189,7 @@ CONTINUO_INLINE void ngram_read_bytes(const NgramRun& run) {
 
 CONTINUO_INLINE void ngram_read_subwords(const NgramRun& run) {
   const auto& texts = *run.texts;
-  const NgramSubwords state{ngram::SubwordReader(run.text, run.slots, texts),
-                            reinterpret_cast<ngram::SubwordSlot*>(run.table), run.slots, run.mixture};
+  const NgramSubwords state(run);
   for (size_t row = 0; row < run.rows; ++row) {
     const uint32_t token = state.known(static_cast<uint32_t>(run.tokens[row]));
     const float* base = run.base + row * texts.count;
@@ -218,7 +216,7 @@ CONTINUO_INLINE void ngram_read(const NgramRun& run) {
 }
 
 CONTINUO_INLINE void ngram_first(float* mixture, const float* learned, bool subwords) {
-  const size_t numbers = subwords ? ngram::subword_mixture::numbers : ngram::mixture::numbers;
+  const size_t numbers = ngram::mixture_numbers(subwords);
   for (size_t i = threadIdx.x; i < numbers; i += blockDim.x)
     mixture[i] =
         subwords ? ngram_first_of<ngram::subword_mixture>(i, nullptr) : ngram_first_of<ngram::mixture>(i, learned);

@@ -344,7 +344,7 @@ CONTINUO_INLINE void run_ngram(const Command& c, const Step& step, size_t number
 CONTINUO_INLINE void run_ngram_first(const Command& c, const Step& step, size_t number, Part part) {
   float* const mixture = table_of(step, c, 0, number);
   if (!mixture || part.part > 0) return;
-  ngram_first(mixture, c.count > 0 ? head_of(c, 0, 0) : nullptr, c.width == ngram::subword_mixture::numbers);
+  ngram_first(mixture, c.count > 0 ? head_of(c, 0, 0) : nullptr, c.width == ngram::mixture_numbers(true));
 }
 
 // False where the command is not of this family.

@@ -17,7 +17,7 @@ const MOST = 1 / 2
 const HOURS = 4
 
 /** Altered paths that touch every file. A build file or a configuration of suites is tried by those whose turn it is. */
-const EVERYTHING = /^(package-lock\.json$|models\/)/
+const EVERYTHING = /^(package-lock\.json$|models\/.*\.(json|safetensors)$)/
 /** The same for the suites of a device: its kernels and their emulation touch them too. */
 export const EVERYTHING_ON_A_DEVICE = new RegExp(
   `${EVERYTHING.source}|^native/((?!(bench|test)/).*|test/emulate/.*)\\.(cc|cu|h)$`,

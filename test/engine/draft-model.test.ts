@@ -7,7 +7,7 @@
 import { describe, expect, test } from 'vitest'
 import { openGraph } from '../../src/engine/engine.ts'
 import type { Overflow } from '../../src/engine/options.ts'
-import { type FamilyKey, openFamily } from '../families.ts'
+import { type FamilyKey, openFamily, slowWith } from '../families.ts'
 import { errorOf, open } from './helpers.ts'
 import { random, randomRwkv7, safetensors, temporaryFolder, writePackage } from './packages.ts'
 import { live, PIECES } from './speculating.ts'
@@ -39,7 +39,7 @@ const expectedOf = async (dir: string, overflow: Overflow = 'refuse') => {
 }
 
 describe('a package that guesses for itself is right', () => {
-  test.each<[FamilyKey, number]>([
+  const shares: readonly [FamilyKey, number][] = [
     ['rwkv7', 0.95],
     ['titans', 0.95],
     // At the end of its 128 positions a context begins anew with the last half of them.
@@ -47,18 +47,20 @@ describe('a package that guesses for itself is right', () => {
     ['qwen3', 0.95],
     ['qwen35', 0.95],
     ['qwen3moe', 0.95],
-  ])('%s', async (key, share) => {
-    const { dir, overflow } = await family(key)
-    const { outcome, fingerprint } = await expectedOf(dir, overflow)
-    const model = await open(dir, { ...on, overflow, speculate: always, draftModel: dir })
-    expect(model.fingerprint).toBe(fingerprint)
-    expect(await live(model, PIECES)).toEqual(outcome)
-    const { drafted, kept, steps, tokens } = model.stats
-    // The last guesses of each session are never drawn.
-    expect(kept / drafted).toBeGreaterThan(share)
-    // A step reads or generates; those that generate have several tokens of a session.
-    expect(steps).toBeLessThan(tokens / 4)
-  })
+  ]
+  for (const [key, share] of shares)
+    test(key, { tags: slowWith(key) }, async () => {
+      const { dir, overflow } = await family(key)
+      const { outcome, fingerprint } = await expectedOf(dir, overflow)
+      const model = await open(dir, { ...on, overflow, speculate: always, draftModel: dir })
+      expect(model.fingerprint).toBe(fingerprint)
+      expect(await live(model, PIECES)).toEqual(outcome)
+      const { drafted, kept, steps, tokens } = model.stats
+      // The last guesses of each session are never drawn.
+      expect(kept / drafted).toBeGreaterThan(share)
+      // A step reads or generates; those that generate have several tokens of a session.
+      expect(steps).toBeLessThan(tokens / 4)
+    })
 })
 
 describe('a model that guesses for another changes nothing', () => {
@@ -70,18 +72,19 @@ describe('a model that guesses for another changes nothing', () => {
     ['gpt2-window', 'a decoder', () => dirOf('qwen3')],
     ['memory', 'RWKV-7', small],
   ]
-  test.each(pairs)('%s with %s', async (key, _, draft) => {
-    const { dir, overflow } = await family(key)
-    const { outcome, fingerprint } = await expectedOf(dir, overflow)
-    const model = await open(dir, { ...on, overflow, speculate: always, draftModel: await draft() })
-    expect(model.fingerprint).toBe(fingerprint)
-    expect(await live(model, PIECES)).toEqual(outcome)
-    expect(model.stats.drafted).toBeGreaterThan(0)
-    // Other numbers in the middle, by need or always, and others that read.
-    const next = random(7)
-    const change = (): void => model.speculate({ tokens: Math.floor(next() * 20), adapt: next() < 0.5 })
-    expect(await live(model, PIECES, change, 2)).toEqual(outcome)
-  })
+  for (const [key, guessing, draft] of pairs)
+    test(`${key} with ${guessing}`, { tags: slowWith(key) }, async () => {
+      const { dir, overflow } = await family(key)
+      const { outcome, fingerprint } = await expectedOf(dir, overflow)
+      const model = await open(dir, { ...on, overflow, speculate: always, draftModel: await draft() })
+      expect(model.fingerprint).toBe(fingerprint)
+      expect(await live(model, PIECES)).toEqual(outcome)
+      expect(model.stats.drafted).toBeGreaterThan(0)
+      // Other numbers in the middle, by need or always, and others that read.
+      const next = random(7)
+      const change = (): void => model.speculate({ tokens: Math.floor(next() * 20), adapt: next() < 0.5 })
+      expect(await live(model, PIECES, change, 2)).toEqual(outcome)
+    })
 
   test.each([
     ['for some of four sessions', 25_000, true],

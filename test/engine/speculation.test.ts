@@ -6,37 +6,38 @@
  */
 import { describe, expect, test } from 'vitest'
 import type { Speculation } from '../../src/engine/options.ts'
-import { FAMILIES, openFamily } from '../families.ts'
+import { FAMILIES, openFamily, slowWith } from '../families.ts'
 import { errorOf, open } from './helpers.ts'
 import { random, temporaryFolder } from './packages.ts'
 import { live, PIECES } from './speculating.ts'
 
 describe('guesses change nothing', () => {
-  test.each(FAMILIES)('$name', async ({ key }) => {
-    const { dir, overflow } = await openFamily(key, temporaryFolder())
-    const model = await open(dir, { threads: 2, overflow, device: 'cpu', speculate: { tokens: 0 } })
-    const expected = await live(model, PIECES)
-    expect(model.stats.drafted).toBe(0)
+  for (const { key, name } of FAMILIES)
+    test(name, { tags: slowWith(key) }, async () => {
+      const { dir, overflow } = await openFamily(key, temporaryFolder())
+      const model = await open(dir, { threads: 2, overflow, device: 'cpu', speculate: { tokens: 0 } })
+      const expected = await live(model, PIECES)
+      expect(model.stats.drafted).toBe(0)
 
-    for (const tokens of [1, 8]) {
-      model.speculate({ tokens, adapt: false })
-      expect(await live(model, PIECES), `${tokens} guesses`).toEqual(expected)
-    }
-    const { drafted, kept } = model.stats
-    // Perspectives look at more than one row of logits, and runs whose experts are on disk leave steps.
-    const guesses = model.perspectives === null && model.experts === null
-    expect(drafted > 0).toBe(guesses)
-    // Some were right and some were wrong.
-    if (guesses) expect({ drafted, kept }).toSatisfy(() => kept > 0 && kept < drafted)
+      for (const tokens of [1, 8]) {
+        model.speculate({ tokens, adapt: false })
+        expect(await live(model, PIECES), `${tokens} guesses`).toEqual(expected)
+      }
+      const { drafted, kept } = model.stats
+      // Perspectives look at more than one row of logits, and runs whose experts are on disk leave steps.
+      const guesses = model.perspectives === null && model.experts === null
+      expect(drafted > 0).toBe(guesses)
+      // Some were right and some were wrong.
+      if (guesses) expect({ drafted, kept }).toSatisfy(() => kept > 0 && kept < drafted)
 
-    // Other numbers in the middle, and others that read.
-    const next = random(7)
-    const change = (): void => model.speculate({ tokens: Math.floor(next() * 20), adapt: next() < 0.3 })
-    expect(await live(model, PIECES, change, 2)).toEqual(expected)
-    // The same tokens in other pieces.
-    model.speculate({ tokens: 11, adapt: false })
-    expect(await live(model, [100, 7, 1, 1, 91])).toEqual(expected)
-  })
+      // Other numbers in the middle, and others that read.
+      const next = random(7)
+      const change = (): void => model.speculate({ tokens: Math.floor(next() * 20), adapt: next() < 0.3 })
+      expect(await live(model, PIECES, change, 2)).toEqual(expected)
+      // The same tokens in other pieces.
+      model.speculate({ tokens: 11, adapt: false })
+      expect(await live(model, [100, 7, 1, 1, 91])).toEqual(expected)
+    })
 
   test('a number of guesses that cannot be is a sentence', async () => {
     const { dir } = await openFamily('gpt2-refuse', temporaryFolder())

@@ -49,10 +49,6 @@ const levelBars = () => {
         })
         holder.replaceChildren(...bars.map(({ item }) => item))
       }
-      if (levels.length === 0) {
-        setText(holder, 'This model’s memory is written at every pulse; it has no levels that fire apart.')
-        return
-      }
       for (const [at, level] of bars.entries()) {
         const pulse = row?.pulse ?? 0
         const fires = Math.floor(pulse / level.period)
@@ -92,6 +88,7 @@ const labels = (context, { norms }, size) => {
 }
 
 export const memoryView = () => {
+  const section = byId('memory')
   const canvas = /** @type {HTMLCanvasElement} */ (byId('heat'))
   const now = byId('heat-now')
   const bars = levelBars()
@@ -149,6 +146,8 @@ export const memoryView = () => {
     /** @param {SessionRow | undefined} row */
     draw(row) {
       const last = reports.at(-1)
+      // A memory of which nothing is told has no room.
+      section.hidden = last === undefined && (store.hello?.model.levels ?? []).length === 0
       bars.draw(row, last)
       const themed = colour('heat-1')
       if (!isMoved && themed === theme) return

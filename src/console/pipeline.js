@@ -40,12 +40,12 @@ const STAGES = [
     ...{ name: 'emit', unit: 'steps wait', out: 'commits', outUnit: 'commits/s' },
     inside: ({ steps }) => steps,
     note: ({ nats, predictions }) =>
-      predictions === 0 ? 'nothing predicted' : `${(nats / predictions / Math.LN2).toFixed(3)} bits/token`,
+      predictions === 0 ? '' : `${(nats / predictions / Math.LN2).toFixed(3)} bits/token`,
   },
   {
     ...{ name: 'commit', unit: 'commits', out: 'tokens', outUnit: 'tokens/s' },
     inside: ({ commits }) => commits,
-    note: ({ commitMs }) => (commitMs === null ? 'duration not told' : `last ${commitMs.toFixed(1)} ms`),
+    note: ({ commitMs }) => (commitMs === null ? '' : `last ${commitMs.toFixed(1)} ms`),
   },
   {
     ...{ name: 'tokens · state', unit: 'pulses', out: null, outUnit: '' },
@@ -97,6 +97,7 @@ export const drawPipeline = () => {
     if (stage.out !== null) item.append(flow)
     return { stage, number, note, out, flow, box, item }
   })
+  const figure = byId('flow-figure')
   const trouble = h('p', { class: 'trouble', role: 'alert' })
   byId('stages').append(...stages.map(({ item }) => item))
   byId('stages').after(trouble)
@@ -133,7 +134,15 @@ export const drawPipeline = () => {
     trouble.hidden = sentence === ''
     if (frame.at - drawn < 250) return
     drawn = frame.at
-    plot.draw(flowOf(frame.at))
+    const flow = flowOf(frame.at)
+    // A chart of nothing is not shown above everything; one that was there stays.
+    if (
+      flow.data.some(
+        (/** @type {number[]} */ line, /** @type {number} */ at) => at > 0 && line.some((rate) => rate > 0),
+      )
+    )
+      figure.hidden = false
+    plot.draw(flow)
   })
 }
 

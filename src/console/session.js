@@ -3,6 +3,7 @@
 import { follow, pathOf } from './api.js'
 import { blocksView } from './blocks.js'
 import { byId, count, h, plural, setText } from './dom.js'
+import { linesView } from './lines.js'
 import { memoryView } from './memory.js'
 import { openWith } from './opening.js'
 import { linePlot } from './plot.js'
@@ -80,6 +81,7 @@ export const drawSession = () => {
   const memory = memoryView()
   const blocks = blocksView()
   const torus = torusView()
+  const lines = linesView((from, to) => text.show(from, to))
   const note = byId('session-note')
   const shade = h('button', { type: 'button', class: 'plain', onclick: () => tell() }, 'Shade it from now on')
   let isMoved = false
@@ -117,6 +119,9 @@ export const drawSession = () => {
       case 'experts':
         torus.take(event)
         break
+      case 'lines':
+        lines.take(event)
+        break
       case 'memory':
         memory.take(event)
     }
@@ -129,6 +134,7 @@ export const drawSession = () => {
     memory.clear()
     blocks.clear()
     torus.clear()
+    lines.clear()
     isMoved = true
   }
 
@@ -173,5 +179,6 @@ export const drawSession = () => {
     plot.draw(means.drawing())
     blocks.draw(row)
     torus.draw(row)
+    lines.draw()
   })
 }

@@ -1,6 +1,6 @@
 // @ts-check
 /** All sessions, as many as there are: searched, sorted, with how well each was predicted lately. */
-import { ago, byId, count, setText } from './dom.js'
+import { ago, byId, count, h, setText } from './dom.js'
 import { virtualGrid } from './grid.js'
 import { onDraw, onSelect, redraw, select, store } from './store.js'
 
@@ -9,16 +9,25 @@ import { onDraw, onSelect, redraw, select, store } from './store.js'
 /** Between two times that live rows are put in order, ms. */
 const SORT = 2000
 
+/** How many bits a token the last stretch cost more than the middle one of those before; null: there are fewer than three. @param {SessionRow} row */
+const newsOf = ({ trail }) => {
+  if (trail.length < 3) return null
+  const before = trail.slice(0, -1).sort((a, b) => a - b)
+  const middle = before[Math.floor(before.length / 2)] ?? 0
+  return ((trail.at(-1) ?? 0) - middle) / 1000
+}
+
 /** @type {Record<string, (row: SessionRow) => number | string>} */
 const KEYS = {
   id: ({ id }) => id,
   pulse: ({ pulse }) => pulse,
   bits: ({ bits }) => bits ?? -1,
+  news: (row) => newsOf(row) ?? Number.NEGATIVE_INFINITY,
   age: ({ pulse, snapshot }) => pulse - (snapshot ?? 0),
   at: ({ at }) => at,
 }
 
-const SPARK = { width: 96, height: 20 }
+const SPARK = { width: 84, height: 20 }
 /** Thousandths of bits: less than that is no movement to be seen. */
 const LEAST_RANGE = 1000
 
@@ -38,7 +47,13 @@ const sparkOf = (stretches) => {
     .join('')
 }
 
-/** @param {HTMLElement} cell @param {SessionRow} row */
+/** @param {readonly number[]} trail */
+const rangeOf = (trail) => {
+  const [least, most] = [Math.min(...trail), Math.max(...trail)].map((bits) => (bits / 1000).toFixed(1))
+  return trail.length === 0 ? '' : least === most ? `${least}` : `${least}–${most}`
+}
+
+/** The line, and between which bits it lies. @param {HTMLElement} cell @param {SessionRow} row */
 const fillSpark = (cell, { trail }) => {
   let path = cell.querySelector('path')
   if (path === null) {
@@ -48,9 +63,10 @@ const fillSpark = (cell, { trail }) => {
     svg.setAttribute('aria-hidden', 'true')
     path = document.createElementNS('http://www.w3.org/2000/svg', 'path')
     svg.append(path)
-    cell.append(svg)
+    cell.append(svg, h('span', { class: 'range' }))
   }
   path.setAttribute('d', sparkOf(trail))
+  setText(/** @type {Element} */ (cell.lastElementChild), rangeOf(trail))
 }
 
 /** @param {SessionRow} row */
@@ -79,14 +95,20 @@ const COLUMNS = [
     ...{ key: 'bits', title: 'Bits/token', className: 'num bits', sortable: true },
     fill: (cell, { bits }) => setText(cell, bits === null ? '–' : bits.toFixed(3)),
   },
-  { key: 'trail', title: 'Lately', className: 'trail', fill: fillSpark },
+  { key: 'trail', title: 'Lately, bits', className: 'trail', fill: fillSpark },
+  {
+    ...{ key: 'news', title: 'New', className: 'num news', sortable: true },
+    fill(cell, row) {
+      const news = newsOf(row)
+      setText(cell, news === null ? '–' : `${news < 0 ? '−' : '+'}${Math.abs(news).toFixed(1)}`)
+    },
+  },
   {
     ...{ key: 'age', title: 'Unsaved', className: 'num opt spare', sortable: true },
     fill: (cell, { pulse, snapshot }) => setText(cell, count(pulse - (snapshot ?? 0))),
   },
-  { key: 'chain', title: 'Chain', className: 'mono opt chain', fill: (cell, { chain }) => setText(cell, chain) },
   {
-    ...{ key: 'at', title: 'Active', className: 'num', sortable: true },
+    ...{ key: 'at', title: 'Active', className: 'num active-at', sortable: true },
     fill: (cell, { at }) => setText(cell, ago((store.frame?.at ?? at) - at)),
   },
 ]

@@ -152,6 +152,7 @@ export const drawLetters = () => {
   onDraw(() => {
     const letters = store.frame?.pipeline.deadLetters
     if (letters === undefined) return
+    byId('letters').hidden = letters === 0
     setText(byId('letters-count'), count(letters))
     if (letters === known || isAsking) return
     known = letters

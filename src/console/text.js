@@ -1,6 +1,6 @@
 // @ts-check
 /** The text of a session in two inks, read and written, each token on a ground that is the darker the less it was expected. */
-import { h } from './dom.js'
+import { h, isStill } from './dom.js'
 
 /**
  * @typedef {import('../gateway/console-types.ts').SessionEvent} SessionEvent
@@ -13,7 +13,7 @@ const MOST_TOKENS = 8000
 const SHADES = [1, 2, 3.5, 5, 8]
 
 /** @param {number | null | undefined} nats */
-const shadeOf = (nats) => {
+export const shadeOf = (nats) => {
   if (nats === null || nats === undefined) return 0
   const bits = nats / Math.LN2
   let shade = 0
@@ -69,6 +69,14 @@ export const textView = (holder) => {
   }
 
   return {
+    /** Brings the tokens of these pulses to where the reader looks, and marks their piece. Returns whether they are in the page. @param {number} from @param {number} to */
+    show(from, to) {
+      for (const { element } of blocks) element.classList.remove('shown')
+      const shown = blocks.filter((block) => block.from < to && block.from + block.tokens > from)
+      for (const { element } of shown) element.classList.add('shown')
+      shown[0]?.element.scrollIntoView({ block: 'center', behavior: isStill() ? 'auto' : 'smooth' })
+      return shown.length > 0
+    },
     clear() {
       blocks = []
       waiting = []

@@ -9,6 +9,7 @@ import type { Generated } from '../../topics/tokens.ts'
 import { eventIn, textIn } from '../client/records.ts'
 import type { Tail } from '../client/tail.ts'
 import type { Tokenizer } from '../models/tokenizer/index.ts'
+import { ranksOf } from '../novelty/stands-out.ts'
 import { idsOf } from '../operators/tokenize.ts'
 import { eventOf } from '../operators/validate.ts'
 import type { EventLog } from '../streams/log.ts'
@@ -139,6 +140,20 @@ const writtenIn = (run: Generated, pieces: Pieces): SessionEvent => ({
   finish: run.finish,
 })
 
+/** What an observation tells of the lines that it ends; null: of none. */
+const linesIn = ({ lines = [] }: Observed, at: number): SessionEvent | null => {
+  const [first, last] = [lines[0], lines.at(-1)]
+  if (first === undefined || last === undefined) return null
+  const found = lines.flatMap((told) => {
+    const { line, fromPulse: from, toPulse: to, bits, seen, text, pattern, words } = told
+    const ranks = ranksOf(told)
+    if (text === undefined || pattern === undefined || words === undefined || Object.keys(ranks).length === 0) return []
+    const before = told.first === undefined || told.last === undefined ? null : { first: told.first, last: told.last }
+    return [{ line, from, to, at, ranks, bits, seen, before, text, pattern, words }]
+  })
+  return { type: 'lines', first: first.line, last: last.line, found }
+}
+
 const MARKS: Readonly<Partial<Record<Observation['type'], string>>> = { opened: 'opened', closed: 'closed' }
 
 const otherIn = (seen: Exclude<Observation, Observed>): SessionEvent => {
@@ -185,6 +200,8 @@ export async function* sessionEvents(
       const seen = eventIn(observation, record)
       const event = seen?.type === 'observed' ? await readObserved(seen) : seen && otherIn(seen)
       if (event !== null) yield event
+      const lines = seen?.type === 'observed' ? linesIn(seen, record.timestamp) : null
+      if (lines !== null) yield lines
     }
   }
   async function* written(): AsyncGenerator<SessionEvent> {

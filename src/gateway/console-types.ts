@@ -191,6 +191,25 @@ export interface Frame {
   readonly verify: VerifyState
 }
 
+/** A line of a session with "novelty" that may stand out (docs/watch.md). */
+export interface FoundLine {
+  readonly line: number
+  /** It was read at pulses `from` … `to − 1`. */
+  readonly from: number
+  readonly to: number
+  /** ms since the epoch, when it was committed. */
+  readonly at: number
+  /** By part (structure, values, rate): the share of the last thousand lines with a lower score. */
+  readonly ranks: Readonly<Record<string, number>>
+  readonly bits: number
+  /** Lines of its pattern before it; the first pulses of the first and the last of them, null without one. */
+  readonly seen: number
+  readonly before: { readonly first: number; readonly last: number } | null
+  readonly text: string
+  readonly pattern: string
+  readonly words: readonly { readonly word: string; readonly bits: number }[]
+}
+
 /** Server-sent events about one session. A text is an array of strings: one for each token, or a single string where token boundaries are not known. */
 export type SessionEvent =
   | {
@@ -215,6 +234,14 @@ export type SessionEvent =
       readonly finish: string | null
     }
   | { readonly type: 'mark'; readonly from: number; readonly text: string }
+  | {
+      readonly type: 'lines'
+      /** The numbers of the lines that were told, the first and the last. */
+      readonly first: number
+      readonly last: number
+      /** Those of them that may stand out: with a rank of 0.95 or more, and a score that is anything to look at. */
+      readonly found: readonly FoundLine[]
+    }
   | { readonly type: 'blocks'; readonly events: readonly Readonly<Record<string, unknown>>[] }
   | {
       readonly type: 'experts'

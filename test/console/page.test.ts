@@ -89,7 +89,76 @@ describe.skipIf(chromiumPath === null)('the page', () => {
   test('draws a level line of a session that one commit has read', async () => {
     const { page } = await opened()
     await post('level', { type: 'text', text: text.slice(0, 70) })
-    await until(() => rowOf(page, 'level').locator('path').getAttribute('d')).toMatch(/^M0\.0 ([\d.]+)L96\.0 \1$/)
+    await until(() => rowOf(page, 'level').locator('path').getAttribute('d')).toMatch(/^M0\.0 ([\d.]+)L84\.0 \1$/)
+  })
+
+  test('shows the lines that stand out of a session that tells of them, and where they stand in its text', async () => {
+    const { page } = await opened()
+    await post('hosts', { type: 'text', text: 'Nothing is told of lines here.\n' })
+    await rowOf(page, 'hosts').click()
+    await until(() => page.locator('#text').textContent()).toContain('Nothing is told')
+    expect(await page.locator('#lines').isHidden()).toBe(true)
+
+    const usual = (at: number): string => `lamp ${at % 7} is lit, wick ${at % 5} trimmed\n`
+    const before = Array.from({ length: 150 }, (_, at) => usual(at)).join('')
+    const odd = 'the harbour chain parted at both ends\n'
+    await post('lamps', [
+      { type: 'open', novelty: true, surprisal: true },
+      { type: 'text', text: before },
+      { type: 'text', text: odd },
+      { type: 'text', text: usual(1) + odd },
+    ])
+    await until(() => rowOf(page, 'lamps').count()).toBe(1)
+    await rowOf(page, 'lamps').click()
+    const row = page.locator('#lines-list li', { hasText: odd.trim() }).last()
+    await page.getByLabel('Stands out').selectOption('0.02')
+    await until(() => row.textContent()).toMatch(/^151[\d:]+the harbour chain.*structure \d/)
+    await until(() => page.locator('#lines-count').textContent()).toMatch(/of 153 stand out/)
+    expect(await row.locator('.s1, .s2, .s3, .s4, .s5').count()).toBeGreaterThan(0)
+    expect(await violationsOf(page)).toEqual([])
+    await row.getByRole('button', { name: 'Line 151 in the text' }).click()
+    await page.getByText('Line 151 is marked in the text of the session.').waitFor()
+    expect((await page.locator('#text .shown').allTextContents()).join('')).toContain(odd.trim())
+    // The rarer lines must be, the fewer stand out.
+    const rows = page.locator('#lines-list li')
+    const many = await rows.count()
+    await page.getByLabel('Stands out').selectOption('0.001')
+    await until(() => rows.count()).toBeLessThan(many)
+  })
+
+  test('orders sessions by what is new in them now', async () => {
+    const { page } = await opened()
+    const calm = 'The lamp is lit and the wick is trimmed. '.repeat(8)
+    for (const [id, last] of [
+      ['new-odd', 'q7#zX%k@9!vW&p$3^'.repeat(6)],
+      ['new-calm', calm.slice(0, 96)],
+    ] as const) {
+      for (let at = 0; at < 4; at += 1) {
+        await post(id, { type: 'text', text: calm.slice(at * 80, at * 80 + 80) })
+        await until(() => rowOf(page, id).textContent()).toContain(`${80 * (at + 1)}`)
+      }
+      await post(id, { type: 'text', text: last })
+    }
+    await until(() => rowOf(page, 'new-odd').locator('.news').textContent()).toMatch(/^\+[1-9]/)
+    await page.getByLabel('Find').fill('new-')
+    await page.getByRole('button', { name: 'New', exact: true }).click()
+    await until(() => page.locator('.grid [data-id]').first().getAttribute('data-id')).toBe('new-odd')
+    await until(() => rowOf(page, 'new-odd').locator('.range').textContent()).toMatch(/^[\d.]+–[\d.]+$/)
+  })
+
+  test('is whole on a telephone, sessions first', async () => {
+    const { page } = await opened({ viewport: { width: 390, height: 844 } })
+    await post('phone', { type: 'text', text: text.slice(0, 1234) })
+    await until(() => rowOf(page, 'phone').textContent()).toMatch(/1,2\d\d/)
+    const cut = await page.evaluate<string[]>(`(() => {
+      const texts = document.querySelectorAll('[data-id="phone"] .cell, .box .number, .box .unit, .box .note, .box h3, .grid-head .cell')
+      return [...texts].filter((e) => e.clientWidth > 0 && e.scrollWidth > e.clientWidth).map((e) => e.textContent)
+    })()`)
+    expect(cut).toEqual([])
+    expect(await page.evaluate('document.documentElement.scrollWidth')).toBeLessThanOrEqual(390)
+    const top = async (id: string): Promise<number> => (await page.locator(id).boundingBox())!.y
+    expect(await top('#sessions')).toBeLessThan(await top('#pipeline'))
+    expect(await violationsOf(page)).toEqual([])
   })
 
   test('draws the norms of the memory with each snapshot', async () => {

@@ -45,7 +45,9 @@ const firstRecords = async (document: string): Promise<RecordIn[]> => {
   const input = await openInput(document)
   try {
     const pieces = await collect(textEvents(input.read(), PIECE))
-    return [...pieces.flatMap((piece) => (piece === null ? [] : [chunkRecord(SESSION, piece.event)])), request(1)]
+    // Its tokens have their shades in the console.
+    const open = chunkRecord(SESSION, { type: 'open', surprisal: true })
+    return [open, ...pieces.flatMap((piece) => (piece === null ? [] : [chunkRecord(SESSION, piece.event)])), request(1)]
   } finally {
     input.close()
   }

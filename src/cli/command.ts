@@ -51,9 +51,14 @@ export interface Command {
   run(argv: readonly string[], settings?: Settings): Promise<ExitCode>
 }
 
+/** What a command is for: to have something run, to ask a model, to look at what there is, to make models, to manage a log. */
+export type Group = 'run' | 'ask' | 'look' | 'models' | 'manage'
+
 /** A command in the list of all: its module is loaded when it is called. */
 export interface Entry {
   readonly name: string
+  readonly group: Group
+  /** At most 25 characters: two commands stand in a row. */
   readonly summary: string
   load(): Promise<Command>
 }

@@ -11,20 +11,27 @@ import { version } from './version.ts'
 
 const VERSION_FLAGS = ['--version', '-V', 'version']
 
-const overview = (): string =>
-  [
-    'continuo <command> [flags]',
-    `Where continuo is not in PATH: ${CALL} <command> [flags]`,
+/** All commands by group, two a row: a terminal of 24 rows and 80 columns shows them all. */
+const overview = (): string => {
+  const groups = Map.groupBy(COMMANDS, ({ group }) => group)
+  const rows = [...groups].flatMap(([group, entries]) => {
+    const cells = entries.map(({ name, summary }) => `${name.padEnd(11)} ${summary}`)
+    const half = Math.ceil(cells.length / 2)
+    return cells
+      .slice(0, half)
+      .map((cell, at) => `${(at === 0 ? group : '').padEnd(7)}${cell.padEnd(37)}${cells[half + at] ?? ''}`.trimEnd())
+  })
+  return [
+    'Models that learn while they read. A pulse is one token read or written.',
+    `continuo <command> [flags]; not in PATH: ${CALL} <command> [flags]`,
     '',
-    'Language models that keep learning while they read, as an event-sourced stream processor.',
-    'A pulse is one token read or written: the unit in which a session keeps time.',
+    ...rows,
     '',
-    ...COMMANDS.map(({ name, summary }) => `  ${name.padEnd(12)} ${summary}`),
-    '',
-    'Flags can also stand in continuo.json and in variables: CONTINUO_LOG for --log (docs/operations.md).',
-    'continuo <command> --help says more. Exit codes: 0 ok, 1 failed, 2 called wrongly, 3 refused to resume,',
-    '129, 130 or 143 cut short by SIGHUP, SIGINT or SIGTERM.',
+    'continuo <command> --help says more. Flags also stand in continuo.json and in',
+    'variables (CONTINUO_LOG for --log). Exit codes: 0 ok, 1 failed, 2 called wrong,',
+    '3 refused to resume, 129, 130 or 143 cut short by SIGHUP, SIGINT or SIGTERM.',
   ].join('\n')
+}
 
 const find = async (name: string): Promise<Command> => {
   const found = COMMANDS.find((entry) => entry.name === name)

@@ -26,7 +26,7 @@ describe('continuo completion', () => {
       return stdout.split('\n').filter((word) => word !== '')
     }
     expect(complete('continuo', '')).toEqual([...COMMANDS.map(({ name }) => name), '--help', '--version'])
-    expect(complete('continuo', 'se')).toEqual(['serve', 'sessions', 'setup'])
+    expect(complete('continuo', 'se')).toEqual(['serve', 'setup', 'sessions'])
     expect(complete('continuo', 'run', '--metrics-')).toEqual(['--metrics-port', '--metrics-host'])
     expect(complete('continuo', 'run', '--device', 'c')).toEqual(['cpu', 'cuda'])
     expect(complete('continuo', 'eval', 'book')).toEqual([])

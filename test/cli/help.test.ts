@@ -52,7 +52,11 @@ describe('continuo', () => {
   it('lists every command with --help, and without a command says so on stderr', async () => {
     const asked = await helpOf('')
     expect(asked.code).toBe(0)
-    for (const { name } of COMMANDS) expect(asked.out).toContain(`  ${name} `)
+    for (const { name, summary } of COMMANDS) expect(asked.out).toContain(` ${name.padEnd(11)} ${summary}`)
+    // All of them on a terminal of the least size that people have, with a row for the prompt.
+    const rows = asked.out.trimEnd().split('\n')
+    expect(rows.length).toBeLessThanOrEqual(23)
+    for (const row of rows) expect(row.length, row).toBeLessThanOrEqual(80)
     const bare = await continuo([])
     expect(bare).toMatchObject({ code: 2, out: '' })
     expect(bare.err).toBe(asked.out)

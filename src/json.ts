@@ -4,6 +4,7 @@
  */
 import { ContinuoError, messageOf } from './errors.ts'
 import { readBounded } from './files.ts'
+import { foreign } from './foreign.ts'
 
 /** Arrays and objects inside each other; published packages need fewer than ten. The engine's own reader has 32. */
 export const MOST_NESTED = 64
@@ -94,11 +95,15 @@ export const readJsonFile = async (
   most: number,
   parse: (text: string, what: string) => unknown = parseJson,
 ): Promise<{ readonly text: string; readonly json: unknown }> => {
-  const text = (await readBounded(path, most)).toString('utf8')
+  const bytes = await readBounded(path, most)
+  // Editors of Windows put a byte order mark before the text, which is no part of it (RFC 8259, section 8.1).
+  const text = bytes.toString('utf8').replace(/^\ufeff/, '')
   try {
     return { text, json: parse(text, path) }
   } catch (cause) {
     if (cause instanceof ContinuoError) throw cause
+    const what = foreign(bytes)
+    if (what !== null) throw new ContinuoError('INVALID', `${path} ${what}`, { cause })
     throw new ContinuoError('INVALID', `${path} is not JSON: ${messageOf(cause)}.`, { cause })
   }
 }

@@ -1,5 +1,6 @@
 /** Shared by several commands: flags that mean the same everywhere, and the opening of a log and a model. */
 import { closeSync, existsSync, openSync, readSync } from 'node:fs'
+import { dirname } from 'node:path'
 import type { TopicNames } from '../../topics/index.ts'
 import { partitionsIn } from '../client/topics.ts'
 import type {
@@ -210,7 +211,9 @@ export const withLog = async (
     if (missing === null) return openLog(url, { ...tlsOf(flags), ...sealOf(flags), ...blobsOf(flags), ...options })
     throw new ContinuoError(
       'UNAVAILABLE',
-      `There is no log at ${missing}. Check --log, or create one: continuo topics apply --log ${url}`,
+      existsSync(dirname(missing))
+        ? `There is no log at ${missing}. Check --log, or create one: continuo topics apply --log ${url}`
+        : `There is no log at ${missing}, and no folder ${dirname(missing)}. Check --log.`,
     )
   }
   const log = await opening().catch((error: unknown) => {

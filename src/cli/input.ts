@@ -4,6 +4,7 @@ import { Socket } from 'node:net'
 import { finished, type Readable } from 'node:stream'
 import { promisify } from 'node:util'
 import { ContinuoError } from '../errors.ts'
+import { type Encoding, inUtf8 } from './encoding.ts'
 import { usage } from './flags.ts'
 
 /** A source that was silent for so long pauses, and what came from it is sent. */
@@ -97,12 +98,14 @@ async function* explained<T>(name: string, source: AsyncIterable<T>): AsyncGener
 
 /**
  * Opens the file at once, so that what is wrong with it is known before anything else happens; - is standard input. A named
- * pipe is read like a socket: a read of a file that waits for a writer would keep the process from ending.
+ * pipe is read like a socket: a read of a file that waits for a writer would keep the process from ending. `encoding`: of a text, which becomes UTF-8.
  */
-export const openInput = async (file: string): Promise<Input> => {
+export const openInput = async (file: string, encoding: Encoding = 'bytes'): Promise<Input> => {
+  const read = (name: string, source: AsyncIterable<Uint8Array | null>) =>
+    encoding === 'bytes' ? explained(name, source) : inUtf8(name, explained(name, source), encoding)
   if (file === '-') {
     const name = 'Standard input'
-    return { live: true, read: (stopping) => explained(name, withPauses(process.stdin, PAUSE, stopping)), close() {} }
+    return { live: true, read: (stopping) => read(name, withPauses(process.stdin, PAUSE, stopping)), close() {} }
   }
   const name = `The file ${file}`
   const fd = await promisify(open)(file, 'r').catch((error: unknown) => {
@@ -119,8 +122,8 @@ export const openInput = async (file: string): Promise<Input> => {
     live,
     read(stopping) {
       taken = true
-      if (live) return explained(name, withPauses(new Socket({ fd, readable: true, writable: false }), PAUSE, stopping))
-      return explained(name, createReadStream(file, { fd, highWaterMark: FILE_CHUNK }))
+      if (live) return read(name, withPauses(new Socket({ fd, readable: true, writable: false }), PAUSE, stopping))
+      return read(name, createReadStream(file, { fd, highWaterMark: FILE_CHUNK }))
     },
     close() {
       if (!taken) closeSync(fd)

@@ -73,7 +73,7 @@ const exists = (path: string): Promise<boolean> =>
     () => false,
   )
 
-/** The snapshot of Hugging Face's cache that refs/main names, or the only one there; null: it has none. */
+/** The snapshot of Hugging Face's cache that refs/main names, or the only one there; null: it has none. Throws INVALID where several are there and none is named. */
 const snapshotOf = async ({ owner, name }: ModelName, env: Env): Promise<string | null> => {
   const folder = join(hubCache(env), `models--${owner}--${name}`)
   const snapshots = join(folder, 'snapshots')
@@ -81,6 +81,15 @@ const snapshotOf = async ({ owner, name }: ModelName, env: Env): Promise<string 
   const commit = main.trim()
   if (/^[0-9a-f]{40}$/.test(commit) && (await exists(join(snapshots, commit)))) return join(snapshots, commit)
   const there = await readdir(snapshots).catch(() => [])
+  if (there.length > 1)
+    throw new ContinuoError(
+      'INVALID',
+      `${owner}/${name} has ${there.length} snapshots in ${snapshots}, and refs/main beside it names none of them. Name the folder of one: ${there
+        .toSorted()
+        .slice(0, 4)
+        .map((one) => join(snapshots, one))
+        .join(', ')}${there.length > 4 ? ', …' : ''}.`,
+    )
   return there.length === 1 ? join(snapshots, there[0]!) : null
 }
 
@@ -94,8 +103,9 @@ export const findModel = async (text: string, env: Env = process.env): Promise<s
   const own = modelFolder(name, env)
   // A folder that only has parts of downloads is no package yet.
   const begun = (await readdir(own).catch(() => [])).some((entry) => !entry.startsWith('.'))
-  const folders = [...(begun ? [own] : []), await snapshotOf(name, env)].filter((folder) => folder !== null)
-  for (const folder of folders) {
+  for (const find of [async () => (begun ? own : null), () => snapshotOf(name, env)]) {
+    const folder = await find()
+    if (folder === null) continue
     const path = name.file === null ? folder : join(folder, name.file)
     if (await exists(path)) return path
   }

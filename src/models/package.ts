@@ -10,6 +10,7 @@ import { z } from 'zod'
 import { type Inspected, inspectFiles } from '../engine/inspect.ts'
 import type { FileFormat, GgufMetadata, TensorEntry } from '../engine/native.ts'
 import { ContinuoError, messageOf } from '../errors.ts'
+import { firstBytes, foreign } from '../foreign.ts'
 import { findModel } from '../hub/cache.ts'
 import { MOST_CONFIG_BYTES, parsePythonJson, readJsonFile } from '../json.ts'
 import { type Family, quantizationOf } from './family.ts'
@@ -103,9 +104,26 @@ interface Weights extends Inspected {
   checkUnchanged(): Promise<void>
 }
 
+const ZIP = Buffer.from([0x50, 0x4b, 3, 4])
+
+/** Throws INVALID for a file that is named for what it holds and holds something else. */
+const refuseForeign = async (file: string): Promise<void> => {
+  const bytes = await firstBytes(file)
+  const what = foreign(bytes)
+  if (what !== null) throw invalid(`${file} ${what}`)
+  const first = Buffer.from(bytes.subarray(0, 4))
+  // Safetensors begin with a length and an object, files of torch.save as a zip archive: those are told by name when their headers were read.
+  const isOther = bytes[8] === 0x7b || first.equals(ZIP)
+  if (file.endsWith('.gguf') && first.toString('latin1') !== 'GGUF' && !isOther)
+    throw invalid(
+      `${file} is no GGUF file: it begins with the bytes ${first.toString('hex')}, expected 47475546 (GGUF). Fetch it again, or name the file by what it is.`,
+    )
+}
+
 /** The headers of the files; the files must stay what they are from here on. */
 const inspectWeights = async (files: readonly string[]): Promise<Weights> => {
   const before = await identities(files)
+  for (const [at, file] of files.entries()) if (before[at] !== undefined) await refuseForeign(file)
   const inspected = inspectFiles(files)
   return {
     ...inspected,
@@ -229,6 +247,10 @@ const modelFile = (dir: string, there: ReadonlySet<string>): string => {
     return /\.(pth|gguf)$/.test(name) && (part === undefined || Number(part) === 1)
   })
   const [only, ...more] = found.toSorted()
+  if (only === undefined && there.has('adapter_config.json'))
+    throw invalid(
+      `${dir} is an adapter (LoRA), which changes another model and is none by itself. Merge it into its base model (merge_and_unload of peft), and name the folder of the result.`,
+    )
   if (only === undefined)
     throw invalid(`${dir} is not a model package: cannot read config.json (there is none). ${EXPECTED}.`)
   if (more.length > 0)

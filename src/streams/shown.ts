@@ -28,6 +28,8 @@ export const shownUrl = (url: string): string => {
   return WHOLE_KAFKA.test(url) ? url : `${hosts}…`
 }
 
+/** Nothing that could be hidden, and a part of each URL that a message has as an example. */
+const BARE_SCHEME = /^(?:kafka|file):\/*$/i
 const URL_LIKE = /^(?:kafka|file):|:\/\/|:.+@/is
 
 /**
@@ -37,7 +39,7 @@ const URL_LIKE = /^(?:kafka|file):|:\/\/|:.+@/is
 export const withoutUrls = (text: string, given: readonly string[]): string =>
   given
     .flatMap((word) => [word, word.replace(/^--[^=]*=/, '')])
-    .filter((word) => URL_LIKE.test(word))
+    .filter((word) => URL_LIKE.test(word) && !BARE_SCHEME.test(word))
     .sort((a, b) => b.length - a.length)
     .reduce((shown, word) => {
       const safe = shownUrl(word)

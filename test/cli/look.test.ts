@@ -123,6 +123,12 @@ describe('continuo sessions', () => {
       expect(missing).toMatchObject({ code: 1, out: '' })
       expect(missing.err).toContain('There is no log at')
     }
+    const gone = join(folder, 'gone')
+    const nowhere = await continuo(['sessions', '--log', `file:${join(gone, 'x.db')}`])
+    expect(nowhere.err).toBe(`There is no log at ${join(gone, 'x.db')}, and no folder ${gone}. Check --log.\n`)
+    const noBroker = await continuo(['sessions', '--log', 'kafka://'])
+    expect(noBroker).toMatchObject({ code: 2, out: '' })
+    expect(noBroker.err).toContain('no brokers are named. Try kafka://127.0.0.1:9092/continuo.')
   })
 })
 

@@ -12,6 +12,7 @@ import { withHistory } from '../../state/history.ts'
 import { encodeSnapshot } from '../../state/snapshot.ts'
 import { command } from '../command.ts'
 import { blockFlags, blocksOf, modelFlag, readingFlags, withModel } from '../common.ts'
+import { encodingFlags } from '../encoding.ts'
 import { eventsIn, runEvents } from '../event-file.ts'
 import { on, optional, optionalWhole, usage } from '../flags.ts'
 import { bytesIn, openInput } from '../input.ts'
@@ -175,6 +176,7 @@ export const evaluate = command({
     logits: optional('FILE', 'write the logits after the last token: raw little-endian f32'),
     state: optional('FILE', 'write the state after the last event: one file, as export writes it'),
     observations: optional('FILE', 'write what was observed and generated: one JSON a line'),
+    ...encodingFlags,
     ...readingFlags,
     ...blockFlags,
   },
@@ -191,7 +193,7 @@ export const evaluate = command({
       throw usage(
         `--chunk-tokens cuts a text into calls, and ${holdsEvents ? 'events are' : 'with --state or --observations a text is'} read in the steps of a stream. Leave it out.`,
       )
-    const input = await openInput(file!)
+    const input = await openInput(file!, flags.encoding)
     return withModel(flags.model, flags, async (opened) => {
       const { model } = opened
       const contexts = createContextStore(model, { warn: say, blocks: blocksOf(flags, given, model) })

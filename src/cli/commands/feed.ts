@@ -9,6 +9,7 @@ import { ensureInput, namesOf } from '../../client/topics.ts'
 import type { EventLog } from '../../streams/log.ts'
 import { command, type ExitCode } from '../command.ts'
 import { checkInput, logFlags, sessionFlag, withLog } from '../common.ts'
+import { encodingFlags } from '../encoding.ts'
 import { on, optional, optionalChoice, optionalWhole, refuseIdle, usage, whole } from '../flags.ts'
 import { openInput } from '../input.ts'
 import { bytes as bytesText, plural, print, printJson, say, shortName } from '../output.ts'
@@ -43,6 +44,7 @@ export const feed = command({
       PARTITIONERS,
       'before a worker has begun, which then must be told the same: where a session belongs (default: murmur2; later: as the worker was told)',
     ),
+    ...encodingFlags,
     'chunk-bytes': whole('N', 'size of the pieces', CHUNK_BYTES, { min: 4, max: MAX_CHUNK_BYTES }),
     from: optional(
       'ID',
@@ -63,7 +65,7 @@ export const feed = command({
     close: on('then end the session'),
   },
   notes:
-    'Creates the topics if they are missing. Bytes that are not UTF-8 are sent as they are. Of standard input and named pipes, what has come is sent as soon as nothing more comes for a moment. SIGINT, SIGTERM or SIGHUP ends them: what was read is sent, what --generate, --boundary and --close ask for is not, and the exit code is 130, 143 or 129.',
+    'Creates the topics if they are missing. Bytes that are not UTF-8 are sent as they are, unless --encoding names what they are. Of standard input and named pipes, what has come is sent as soon as nothing more comes for a moment. SIGINT, SIGTERM or SIGHUP ends them: what was read is sent, what --generate, --boundary and --close ask for is not, and the exit code is 130, 143 or 129.',
   examples: [
     'feed book.txt --log file:continuo.db --session book --generate 200 --temperature 0.8',
     'feed --log file:continuo.db --session book --generate 100 --stop ". "',
@@ -75,7 +77,7 @@ export const feed = command({
     const requestId = flags.generate === undefined ? null : (flags['request-id'] ?? randomUUID())
     if (requestId === null)
       refuseIdle(given, ['request-id', 'top-logprobs', ...Object.keys(samplingFlags)], '--generate N')
-    if (file === undefined) refuseIdle(given, ['chunk-bytes'], 'a FILE, or - for standard input')
+    if (file === undefined) refuseIdle(given, ['chunk-bytes', 'encoding'], 'a FILE, or - for standard input')
     const after: ChunkInput[] = []
     if (requestId !== null) after.push(generateEvent(requestId, flags.generate!, flags))
     if (flags.boundary || flags.reset) after.push({ type: 'boundary', reset: flags.reset })
@@ -92,7 +94,7 @@ export const feed = command({
         'continuo feed needs a FILE (or - for standard input), or one of --from, --generate, --boundary, --close.',
       )
     }
-    const input = file === undefined ? null : await openInput(file)
+    const input = file === undefined ? null : await openInput(file, flags.encoding)
     const send = async (log: EventLog): Promise<ExitCode> => {
       const names = namesOf(log, flags['input-topic'])
       await checkInput(log, flags['input-topic'])

@@ -24,6 +24,7 @@ import {
   withExistingLog,
   withModel,
 } from '../common.ts'
+import { encodingFlags } from '../encoding.ts'
 import { on, optional, optionalWhole, real, refuseIdle, usage } from '../flags.ts'
 import { openInput } from '../input.ts'
 import { bytes, count, noEvent, plural, quoted, say } from '../output.ts'
@@ -105,6 +106,7 @@ export const watch = command({
     ),
     explain: on('show the nearest earlier line too'),
     join: optional('REGEX', 'only lines that match begin a record; others are joined to the one before (stack traces)'),
+    ...encodingFlags,
     ...readingFlags,
     ...blockFlags,
   },
@@ -126,6 +128,7 @@ export const watch = command({
         'sessions',
         'explain',
         'from',
+        'encoding',
         ...SEAL_FLAGS,
         ...Object.keys(readingFlags),
         ...Object.keys(blockFlags),
@@ -140,7 +143,7 @@ export const watch = command({
     refuseIdle(given, ['session', 'from-beginning', 'until-idle', ...TLS_FLAGS], '--log URL')
     const join = flags.join === undefined ? null : beginsOf(flags.join)
     const field = flags.sessions === undefined ? undefined : fieldOf(flags.sessions)
-    const input = await openInput(file)
+    const input = await openInput(file, flags.encoding)
     const stopping = untilSignal()
     return withModel(flags.model ?? watchModel, flags, async ({ model, tokenizer }) => {
       if (tokenizer === null)

@@ -1,5 +1,7 @@
 /** The flags that say how the records of an input become events, beside its format, and the rules that they are. */
+
 import { generateRule, type InputRules, inputRules, PARTITIONERS, type SessionFrom } from '../../topics/input.ts'
+import { schemaFault } from '../issues.ts'
 import { faultOfRules } from '../operators/input.ts'
 import {
   choice,
@@ -101,7 +103,7 @@ export const rulesOf = (
   }
   const parsed = generateRule.safeParse(rule)
   if (!parsed.success) {
-    const issue = parsed.error.issues[0]!
+    const issue = schemaFault(parsed.error)
     const [member, ...path] = issue.path
     throw usage(`--generate-${String(member)} cannot be used: ${[...path.map(String), issue.message].join(': ')}.`)
   }

@@ -1,4 +1,5 @@
 /** How tokens are drawn: as flags say, and where it was asked for as the package recommends. */
+
 import { readFileSync, statSync } from 'node:fs'
 import {
   type ChunkInput,
@@ -12,6 +13,7 @@ import {
 import { generateEvent as sent } from '../client/chunks.ts'
 import { messageOf } from '../errors.ts'
 import { faultOfGrammar } from '../grammar/index.ts'
+import { schemaFault } from '../issues.ts'
 import { parseJson } from '../json.ts'
 import type { ModelPackage } from '../models/open.ts'
 import { recommendedSampling } from '../models/sampling.ts'
@@ -116,7 +118,7 @@ const grammarIn = (flags: Values<typeof grammarFlags>): Grammar | undefined => {
     }
   }
   const parsed = grammar.safeParse(grammarOf())
-  if (!parsed.success) throw usage(`--${flag}: ${parsed.error.issues[0]!.message}.`)
+  if (!parsed.success) throw usage(`--${flag}: ${schemaFault(parsed.error).message}.`)
   const fault = faultOfGrammar(parsed.data)
   if (fault !== null) throw usage(`--${flag}: ${fault}`)
   return parsed.data
@@ -148,7 +150,7 @@ export const generateEvent = (
     ...(run !== undefined && { run }),
   })
   if (parsed.success) return sent(parsed.data)
-  const issue = parsed.error.issues[0]!
+  const issue = schemaFault(parsed.error)
   throw usage(`This request to generate cannot be sent: ${issue.path.join('.')}: ${issue.message}.`)
 }
 

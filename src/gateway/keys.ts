@@ -11,6 +11,7 @@ import { z } from 'zod'
 import { ContinuoError, messageOf } from '../errors.ts'
 import { writeDurably } from '../files.ts'
 import { sha256 } from '../hash.ts'
+import { schemaFault } from '../issues.ts'
 import { parseJson } from '../json.ts'
 
 export const KEY_PREFIX = 'ck_'
@@ -37,8 +38,8 @@ export const readKeys = (path: string): KeyFile => {
     return keyFile.parse(parseJson(readFileSync(path, 'utf8'), path))
   } catch (cause) {
     // What is wrong with a member is not shown with its content.
-    const why =
-      cause instanceof z.ZodError ? `${cause.issues[0]!.path.join('.')}: ${cause.issues[0]!.message}` : messageOf(cause)
+    const fault = cause instanceof z.ZodError ? schemaFault(cause) : null
+    const why = fault === null ? messageOf(cause) : `${fault.path.join('.')}: ${fault.message}`
     throw new ContinuoError(
       'INVALID',
       `The keys in ${path} cannot be used: ${why}. Make one: continuo keys add NAME --keys ${path}`,

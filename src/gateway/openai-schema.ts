@@ -2,10 +2,12 @@
  * What is taken of the requests that OpenAI's clients send. A parameter that the engine does not have is refused with a sentence, but where its
  * value changes nothing; one that nobody knows is refused, too. Nothing is ignored.
  */
+
 import { isDeepStrictEqual } from 'node:util'
 import { z } from 'zod'
 import { type Grammar, type GrammarInput, generate, grammar } from '../../topics/chunks.ts'
 import { faultOfGrammar } from '../grammar/index.ts'
+import { schemaFault } from '../issues.ts'
 import { Refusal } from './refusal.ts'
 import { checkSession } from './service.ts'
 
@@ -204,14 +206,14 @@ export const parsedBody = <T>(schema: z.ZodType<T>, body: unknown): T => {
   const given = withoutLacking(body, schema)
   const parsed = schema.safeParse(given)
   if (parsed.success) return parsed.data
-  const issue = parsed.error.issues[0]!
-  if (issue.code === 'unrecognized_keys')
+  const issue = schemaFault(parsed.error)
+  if (issue.unknown.length > 0)
     throw new Refusal(
       400,
-      `The parameter ${issue.keys.map((key) => JSON.stringify(key.slice(0, 64))).join(', ')} is not known here.`,
+      `The parameter ${issue.unknown.map((key) => JSON.stringify(key.slice(0, 64))).join(', ')} is not known here.`,
       {
         code: 'unknown_parameter',
-        param: [...issue.path, issue.keys[0]!].join('.').slice(0, 256),
+        param: [...issue.path, issue.unknown[0]!].join('.').slice(0, 256),
       },
     )
   const param = issue.path.join('.')
@@ -234,7 +236,7 @@ export const boundBy = (
     format.type === 'text' ? own : format.type === 'json_object' ? { type: 'json' } : { type: 'jsonSchema', schema }
   if (asked === undefined) return undefined
   const parsed = grammar.safeParse(asked)
-  const fault = parsed.success ? faultOfGrammar(parsed.data) : `${parsed.error.issues[0]!.message}.`
+  const fault = parsed.success ? faultOfGrammar(parsed.data) : `${schemaFault(parsed.error).message}.`
   if (fault !== null) throw new Refusal(400, fault, { param: format.type === 'text' ? 'grammar' : param })
   return parsed.data
 }

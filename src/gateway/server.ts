@@ -2,6 +2,7 @@
  * The HTTP gateway: a client of the log. Requests become events of the input topic, answers are read from the output topics, so a gateway keeps
  * nothing that another one could not know, and any number of them may stand before one log.
  */
+
 import { STATUS_CODES } from 'node:http'
 import { isIP, type Socket } from 'node:net'
 import rateLimit from '@fastify/rate-limit'
@@ -11,6 +12,7 @@ import type { TopicNames } from '../../topics/index.ts'
 import { openTail } from '../client/tail.ts'
 import { partitionsIn } from '../client/topics.ts'
 import { ContinuoError, messageOf } from '../errors.ts'
+import { schemaFault } from '../issues.ts'
 import type { EventLog } from '../streams/log.ts'
 import { placing } from '../streams/partitioner.ts'
 import type { BoardSource } from './boards.ts'
@@ -20,6 +22,7 @@ import type { Verify } from './console-verify.ts'
 import type { Keyring } from './keys.ts'
 import { createGatewayMetrics, metricsRoute } from './metrics.ts'
 import { openaiRoutes } from './openai-routes.ts'
+import { whyNoPort } from './port.ts'
 import { asRefusal, bodyOf, Refusal } from './refusal.ts'
 import { responseRoutes } from './responses.ts'
 import { type Limits, openCounter, type Served, type Service } from './service.ts'
@@ -135,7 +138,34 @@ declare module 'fastify' {
   }
 }
 
+/** JSON bodies by Fastify's own reader, and where one is no JSON, the place that is wrong. */
+const readJson = (app: FastifyInstance): void => {
+  const read = app.getDefaultJsonParser('error', 'error')
+  app.removeContentTypeParser('application/json')
+  app.addContentTypeParser('application/json', { parseAs: 'string' }, (request, body: string, done) =>
+    read(request, body, (error, value) => {
+      if (error === null) return done(null, value)
+      try {
+        JSON.parse(body)
+        done(error)
+      } catch (cause) {
+        done(
+          new Refusal(
+            400,
+            body === '' ? 'The body is empty, expected JSON.' : `The body is no JSON: ${messageOf(cause)}.`,
+          ),
+        )
+      }
+    }),
+  )
+}
+
 const asSentence = (error: unknown): Refusal => {
+  if ((error as { readonly code?: unknown } | null)?.code === 'FST_ERR_CTP_INVALID_MEDIA_TYPE')
+    return new Refusal(
+      415,
+      'The body has no content type that is read here. Send JSON with the header content-type: application/json.',
+    )
   const refusal = asRefusal(error)
   // Of Fastify's own schema check, by zod.
   const issue = (
@@ -156,7 +186,7 @@ const manners = (app: FastifyInstance, logger: GatewayLogger): void => {
   app.setValidatorCompiler<z.ZodType>(({ schema }) => (data) => {
     const parsed = schema.safeParse(data)
     if (parsed.success) return { value: parsed.data }
-    const issue = parsed.error.issues[0]!
+    const issue = schemaFault(parsed.error)
     const error = new Error(issue.message)
     return {
       error: Object.assign(error, {
@@ -164,6 +194,7 @@ const manners = (app: FastifyInstance, logger: GatewayLogger): void => {
       }) as Error,
     }
   })
+  readJson(app)
   app.setErrorHandler((error, _request, reply: FastifyReply) => {
     const refusal = asSentence(error)
     if (refusal.status === 500)
@@ -250,7 +281,7 @@ const create = ({ tls, limits }: GatewayOptions): FastifyInstance => {
     bodyLimit: limits.body,
     requestTimeout: REQUEST_TIME,
     // A session id in a path: 512 characters, four bytes each, in percent-encoding.
-    routerOptions: { maxParamLength: 8192 },
+    routerOptions: { maxParamLength: 8192, ignoreTrailingSlash: true, ignoreDuplicateSlashes: true },
     // A HEAD of a stream would have no end.
     exposeHeadRoutes: false,
     forceCloseConnections: 'idle',
@@ -359,12 +390,7 @@ export const serveGateway = async (options: GatewayOptions): Promise<Gateway> =>
     await app.listen({ host, port })
   } catch (error) {
     await end()
-    const { code, message } = error as NodeJS.ErrnoException
-    if (error instanceof ContinuoError || code === undefined) throw error
-    const advice = code === 'EADDRINUSE' ? ' Choose another --port; 0 takes any free one.' : ''
-    throw new ContinuoError('UNAVAILABLE', `The gateway cannot listen at ${host}, port ${port}: ${message}.${advice}`, {
-      cause: error,
-    })
+    throw whyNoPort(error, host, port) ?? error
   }
   const address = app.server.address()
   const taken = typeof address === 'object' && address !== null ? address.port : port

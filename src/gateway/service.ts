@@ -93,6 +93,11 @@ export const goneSignal = ({ raw }: FastifyReply): AbortSignal => {
 export const checkSession = (id: string, param: string): string => {
   if (id.length < 1 || id.length > 512)
     throw new Refusal(400, `A session id has 1 to 512 characters, this one has ${id.length}.`, { param })
+  // Clients resolve these in a path before they send it (WHATWG URL, dot segments), so nobody could ask for such a session again.
+  if (id === '.' || id === '..')
+    throw new Refusal(400, `A session id that stands in paths cannot be ${JSON.stringify(id)}. Choose another.`, {
+      param,
+    })
   if (!id.isWellFormed())
     throw new Refusal(400, 'A session id is text in Unicode, and this one has half a surrogate pair.', { param })
   return id

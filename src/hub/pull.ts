@@ -1,9 +1,11 @@
 /** Downloads a model from a hub: which of its files make the package, and each of them checked. */
+
 import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { z } from 'zod'
 import { ContinuoError } from '../errors.ts'
 import { writeDurably } from '../files.ts'
+import { schemaFault } from '../issues.ts'
 import { isPlainPath, type ModelName, modelFolder } from './cache.ts'
 import { type Fetched, fetchFile } from './download.ts'
 import { getJson, type Hub } from './request.ts'
@@ -115,7 +117,7 @@ export const pullModel = async (
   if (!parsed.success)
     throw new ContinuoError(
       'INVALID',
-      `${hub.url}${at}: no list of files (${parsed.error.issues[0]!.message}). Check --hub.`,
+      `${hub.url}${at}: no list of files (${schemaFault(parsed.error).message}). Check --hub.`,
     )
   const { sha: commit, siblings } = parsed.data
   const chosen = chosenOf(siblings.map(({ rfilename }) => rfilename).filter(isPlainPath), model)

@@ -1,6 +1,8 @@
 /** Reading config.json: against a schema, and what is refused by all families in the same words. */
+
 import { z } from 'zod'
 import { ContinuoError } from '../errors.ts'
+import { schemaFault } from '../issues.ts'
 
 export const refuseConfig = (what: string): never => {
   throw new ContinuoError('INVALID', `config.json ${what}.`)
@@ -14,8 +16,8 @@ export const readBySchema = <T>(
 ): T => {
   const result = schema.safeParse(parsed)
   if (result.success) return result.data
-  const issue = result.error.issues[0]
-  return refuseConfig(`is not ${family} configuration: ${issue?.path.join('.')} ${issue?.message}`)
+  const issue = schemaFault(result.error)
+  return refuseConfig(`is not ${family} configuration: ${issue.path.join('.')} ${issue.message}`)
 }
 
 /** A number of something. */

@@ -2,6 +2,7 @@
  * Where the matrices of a model's experts lie in its files: what a store is packed from (docs/experts.md). Of a `perspective` package
  * that is experts.safetensors; of other mixtures what their graph declares as stacks of matrices.
  */
+
 import { join } from 'node:path'
 import { z } from 'zod'
 import { membersOf, tensorsOf } from '../engine/graph.ts'
@@ -9,6 +10,7 @@ import { inspectFiles } from '../engine/inspect.ts'
 import type { TensorEntry } from '../engine/native.ts'
 import { ContinuoError } from '../errors.ts'
 import type { ExpertCoding, ExpertsSource, MatrixPlace, Slice } from '../experts/source.ts'
+import { schemaFault } from '../issues.ts'
 import { STACKS, stackOf } from './expert-store.ts'
 import { type Config, readConfig, readPackage } from './package.ts'
 
@@ -52,7 +54,7 @@ const expected = (
 const perspectiveSource = (dir: string, config: Config): ExpertsSource => {
   const read = perspectiveConfig.safeParse(config)
   if (!read.success) {
-    const { path, message } = read.error.issues[0]!
+    const { path, message } = schemaFault(read.error)
     throw invalid(`config.json has ${path.join('.')} that is not as a perspective model has it: ${message}.`)
   }
   const { hidden_size: channels, num_hidden_layers: depth, ffn_types: types, experts } = read.data

@@ -7,6 +7,7 @@ import type { TensorEntry } from '../engine/native.ts'
 import type { Overflow } from '../engine/options.ts'
 import type { DecoderShape } from '../engine/types.ts'
 import { ContinuoError } from '../errors.ts'
+import { schemaFault } from '../issues.ts'
 import type { MemoryDeclaration } from '../memory.ts'
 import type { MemoryOption } from './memory-json.ts'
 
@@ -93,7 +94,7 @@ export const quantizationOf = (config: unknown): Quantization | undefined => {
   if (result.success) return result.data
   throw new ContinuoError(
     'INVALID',
-    `config.json has a quantization_config that Continuo does not know (${result.error.issues[0]?.path.join('.')}: ${result.error.issues[0]?.message}). Expected one that \`continuo quantize\` wrote.`,
+    `config.json has a quantization_config that Continuo does not know (${schemaFault(result.error).path.join('.')}: ${schemaFault(result.error).message}). Expected one that \`continuo quantize\` wrote.`,
   )
 }
 

@@ -2,9 +2,11 @@
  * generation_config.json: which tokens end a text, and how its publisher samples. The ends count before those of config.json; the
  * sampling is a default for whoever asks for it.
  */
+
 import { join } from 'node:path'
 import { z } from 'zod'
 import { ContinuoError, messageOf } from '../errors.ts'
+import { schemaFault } from '../issues.ts'
 import { MOST_CONFIG_BYTES, parsePythonJson, readJsonFile } from '../json.ts'
 
 /** What the publisher of a model recommends; a member that the file lacks is absent. */
@@ -64,10 +66,10 @@ export const readGeneration = async (dir: string): Promise<Generation> => {
   }
   const found = schema.safeParse(json)
   if (!found.success) {
-    const issue = found.error.issues[0]
+    const issue = schemaFault(found.error)
     throw new ContinuoError(
       'INVALID',
-      `${path} cannot be used: ${issue?.path.join('.')}: ${issue?.message}. Correct it, or take it away: then the model's own ends of text count.`,
+      `${path} cannot be used: ${issue.path.join('.')}: ${issue.message}. Correct it, or take it away: then the model's own ends of text count.`,
     )
   }
   const { eos_token_id, do_sample, temperature, top_k, top_p, min_p, repetition_penalty } = found.data

@@ -2,10 +2,12 @@
  * memory.json beside a decoder's config.json: how its context is kept outside of its attention (docs/infinite-context.md). The file may
  * leave members out, which then have their defaults; it may have no others.
  */
+
 import { existsSync } from 'node:fs'
 import { join } from 'node:path'
 import { z } from 'zod'
 import { ContinuoError } from '../errors.ts'
+import { type SchemaFault, schemaFault } from '../issues.ts'
 import { MOST_CONFIG_BYTES, MOST_TOKENIZER_BYTES, readJsonFile } from '../json.ts'
 import { asksForNgram, type NgramMemory, readNgramMemory } from './ngram-memory.ts'
 
@@ -104,7 +106,7 @@ const refuse = (what: string): never => {
 }
 
 /** What zod says of a member, with what was found. */
-const sentenceOf = ({ path, message }: z.core.$ZodIssue, parsed: unknown): string => {
+const sentenceOf = ({ path, message }: SchemaFault, parsed: unknown): string => {
   if (path.length === 0) return `${message}, expected ${Object.keys(schema.shape).join(', ')} at most.`
   const found = path.reduce<unknown>((at, key) => Object(at)[key], parsed)
   const got = typeof found === 'object' || found === undefined ? '' : `, got ${JSON.stringify(found)}`
@@ -115,7 +117,7 @@ const sentenceOf = ({ path, message }: z.core.$ZodIssue, parsed: unknown): strin
 export const readMemoryJson = (parsed: unknown): MemoryJson => {
   const result = schema.safeParse(parsed)
   if (!result.success) {
-    return refuse(sentenceOf(result.error.issues[0]!, parsed))
+    return refuse(sentenceOf(schemaFault(result.error), parsed))
   }
   const memory = result.data
   const { block_size: B, window: M, sinks: S, anchors, retrieval } = memory

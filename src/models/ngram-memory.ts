@@ -2,11 +2,13 @@
  * An ngram memory behind a model of another family (docs/ngram.md): the model's logits are the base to which the memory adds its votes, so the
  * model learns the text that it reads without having been trained for it. memory.json says so: `{ "kind": "ngram", "slots": 58368 }`.
  */
+
 import { z } from 'zod'
 import type { Block, Declaration, Graph, Node, OpNode } from '../engine/graph.ts'
 import { callNative } from '../engine/native.ts'
 import { NGRAM_LEARN, NGRAM_TOKENS, SLOT_NUMBERS } from '../engine/ngram-ops.ts'
 import { ContinuoError } from '../errors.ts'
+import { schemaFault } from '../issues.ts'
 
 const LEAST_SLOTS = 2 ** 10
 const MOST_SLOTS = 2 ** 24
@@ -30,7 +32,7 @@ export const asksForNgram = (parsed: unknown): boolean => (Object(parsed) as { k
 export const readNgramMemory = (parsed: unknown): NgramMemory => {
   const result = schema.safeParse(parsed)
   if (result.success) return result.data
-  const { path, message } = result.error.issues[0]!
+  const { path, message } = schemaFault(result.error)
   throw new ContinuoError(
     'INVALID',
     `memory.json: ${path.length > 0 ? `${path.join('.')}: ` : ''}${message}. Expected { "kind": "ngram", "slots": N, "learn": "read" or "all" }.`,

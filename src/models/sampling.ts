@@ -1,6 +1,8 @@
 /** How a package recommends that its tokens are drawn; used only where it is asked for. */
+
 import { generate } from '../../topics/chunks.ts'
 import { ContinuoError } from '../errors.ts'
+import { schemaFault } from '../issues.ts'
 import type { SamplingDefaults } from './generation.ts'
 
 export interface Recommended {
@@ -35,9 +37,11 @@ export const recommendedSampling = (dir: string, sampling: SamplingDefaults | nu
       ? { temperature, topK, topP, ...(minP !== undefined && { minP }), ...penalty }
       : { temperature: 0, ...penalty }
   for (const name of Object.keys(NAMES) as (keyof typeof NAMES)[]) {
-    const issue = generate.shape[name].safeParse(all[name]).error?.issues[0]
-    if (issue !== undefined)
-      refuse(`recommends ${NAMES[name]} ${all[name]} in generation_config.json, which cannot be had: ${issue.message}.`)
+    const { error } = generate.shape[name].safeParse(all[name])
+    if (error !== undefined)
+      refuse(
+        `recommends ${NAMES[name]} ${all[name]} in generation_config.json, which cannot be had: ${schemaFault(error).message}.`,
+      )
   }
   return all
 }

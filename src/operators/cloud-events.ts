@@ -2,8 +2,10 @@
  * CloudEvents 1.0 over Kafka (the specification's Kafka protocol binding 1.0.2): in binary mode attributes are headers `ce_…` and the value is the
  * data; in structured mode the value is the whole event as JSON (its JSON format).
  */
+
 import { z } from 'zod'
 import { sha256 } from '../hash.ts'
+import { type SchemaFault, schemaFault } from '../issues.ts'
 import type { Headers, StoredRecord } from '../streams/log.ts'
 import { textOf } from '../text.ts'
 import { headerOf } from './input.ts'
@@ -41,7 +43,7 @@ const isJson = (type: string): boolean => media(type) === 'application/json' || 
 export const isCloudEvent = (record: Pick<StoredRecord, 'headers'>): boolean =>
   headerOf(record, `${PREFIX}specversion`) !== undefined || contentType(record).startsWith(STRUCTURED)
 
-const invalid = (issue: z.core.$ZodIssue): string =>
+const invalid = (issue: SchemaFault): string =>
   `Expected a CloudEvent with specversion "${SPEC_VERSION}", id, source and type: ${issue.path.join('.') || 'the event'}: ${issue.message}.`
 
 const inBinary = (record: StoredRecord): CloudData | string => {
@@ -53,7 +55,7 @@ const inBinary = (record: StoredRecord): CloudData | string => {
     }),
   )
   const parsed = envelope.safeParse(given)
-  if (!parsed.success) return invalid(parsed.error.issues[0]!)
+  if (!parsed.success) return invalid(schemaFault(parsed.error))
   return { id: parsed.data.id, bytes: record.value ?? EMPTY }
 }
 
@@ -67,7 +69,7 @@ const inStructured = (type: string, value: Uint8Array): CloudData | string => {
     return `Expected a CloudEvent as JSON, got ${value.length} bytes that are not JSON.`
   }
   const parsed = envelope.safeParse(json)
-  if (!parsed.success) return invalid(parsed.error.issues[0]!)
+  if (!parsed.success) return invalid(schemaFault(parsed.error))
   const { id, data, data_base64: base64 } = parsed.data
   if (base64 === undefined) return { id, json: data }
   return data === undefined

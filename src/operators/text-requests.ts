@@ -2,8 +2,10 @@
  * Plain text asks to continue by a rule of its worker or by a header of its record. Both follow from the record and from the records of its session
  * before it; a request beside the topic, in another one, would not: nothing says between which two records it stands.
  */
+
 import { generate } from '../../topics/chunks.ts'
 import type { GenerateRule } from '../../topics/input.ts'
+import { schemaFault } from '../issues.ts'
 import type { StoredRecord } from '../streams/log.ts'
 import { textOf } from '../text.ts'
 import { headerOf } from './input.ts'
@@ -29,7 +31,7 @@ export const requestOf = (record: StoredRecord, rule: GenerateRule | undefined):
   if (typeof json !== 'object' || json === null || Array.isArray(json)) return `${what}, got no object.`
   const parsed = generate.safeParse({ requestId: requestId(record), ...json, type: 'generate' })
   if (parsed.success) return parsed.data
-  const issue = parsed.error.issues[0]!
+  const issue = schemaFault(parsed.error)
   return `${what}: ${issue.path.join('.') || 'the request'}: ${issue.message}.`
 }
 

@@ -1,8 +1,10 @@
 /** validate: bytes in, events out. Knows the schema and the vocabulary, nothing of sessions. */
+
 import { z } from 'zod'
 import { CHUNK_SCHEMAS, CHUNK_TYPES, type Chunk, MOST_ID, TOLERANT_SCHEMAS } from '../../topics/chunks.ts'
 import type { InputRules } from '../../topics/input.ts'
 import { sha256 } from '../hash.ts'
+import { schemaFault } from '../issues.ts'
 import type { StoredRecord } from '../streams/log.ts'
 import { type CloudData, cloudDataOf } from './cloud-events.ts'
 import { sessionOf } from './input.ts'
@@ -39,7 +41,30 @@ const show = (value: unknown): string => {
 const fieldsOf = (schema: z.ZodType): string =>
   schema instanceof z.ZodObject ? Object.keys(schema.shape).join(', ') : 'type, id, text or bytes'
 
+/** Bytes of Confluent's wire format before the content: a zero, and the id of a schema as u32 big-endian. */
+const FRAME = 5
+
+/** What producers write that were set up for other consumers, by name; null: nothing that is known. */
+const foreignBytes = (value: Uint8Array): string | null => {
+  if (value.length === 0) return 'a record without a value (a tombstone). A session is deleted by {"type":"delete"}.'
+  if (value[0] === 0 && value.length > FRAME) {
+    const id = Buffer.from(value).readUInt32BE(1)
+    return `${value.length} bytes as a serializer with a schema registry writes them (a zero byte, schema id ${id}). Let the producer write the JSON alone.`
+  }
+  return null
+}
+const foreignJson = (json: object): string | null => {
+  const has = (...names: readonly string[]): boolean => names.every((name) => Object.hasOwn(json, name))
+  if (has('schema', 'payload') && Object.keys(json).length === 2)
+    return 'the envelope of a Kafka Connect converter (schema and payload). Set value.converter.schemas.enable=false.'
+  if (has('op', 'source') && (has('before') || has('after')))
+    return 'a change event of Debezium (op, before, after). Unwrap it (ExtractNewRecordState), and make an event of what is in it.'
+  return null
+}
+
 const parseEvent = (value: Uint8Array, tolerant: boolean): Chunk | string => {
+  const framed = foreignBytes(value)
+  if (framed !== null) return `Expected a JSON event, got ${framed}`
   let json: unknown
   try {
     json = JSON.parse(strict.decode(value))
@@ -57,11 +82,13 @@ export const eventOf = (json: unknown, tolerant = false): Chunk | string => {
   }
   const type = (json as { type?: unknown }).type
   const known = CHUNK_TYPES.find((each) => each === type)
+  const enveloped = known === undefined ? foreignJson(json) : null
+  if (enveloped !== null) return `Expected a JSON event, got ${enveloped}`
   if (known === undefined) return `Expected an event type of ${CHUNK_TYPES.join(', ')}; got ${show(type)}.`
   const schema = (tolerant ? TOLERANT_SCHEMAS : CHUNK_SCHEMAS)[known]
   const parsed = schema.safeParse(json)
   if (parsed.success) return parsed.data
-  const issue = parsed.error.issues[0]!
+  const issue = schemaFault(parsed.error)
   const field = issue.path.join('.')
   const got =
     field === ''

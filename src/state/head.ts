@@ -2,10 +2,12 @@
  * State records: heads of sessions and the cursor of a partition. Each is JSON, sealed by the sha256 of its bytes in a
  * header, because neither kafkajs nor SQLite notices a flipped bit. docs/formats.md describes them byte by byte.
  */
+
 import { isDeepStrictEqual } from 'node:util'
 import { type Head, type PartitionCursor, type StateRecord, stateRecord } from '../../topics/state.ts'
 import { ContinuoError } from '../errors.ts'
 import { sha256 } from '../hash.ts'
+import { schemaFault } from '../issues.ts'
 import { hmac, type SealKeys, sameSeal } from '../seal-key.ts'
 import { textOf } from '../text.ts'
 import { faultOf, type Positions } from './head-rules.ts'
@@ -63,7 +65,7 @@ const keyedSeal = (key: Uint8Array, { topic, partition }: SealPlace, name: Uint8
  */
 export const seal = (record: StateRecord, place?: SealPlace): Sealed => {
   const parsed = stateRecord.safeParse(record)
-  const issue = parsed.error?.issues[0]
+  const issue = parsed.success ? undefined : schemaFault(parsed.error)
   const fault = issue ? `${issue.path.join('.')} ${issue.message}` : record.type === 'head' ? faultOfHead(record) : null
   if (fault !== null) {
     const who = record.type === 'cursor' ? 'partition cursor' : `${WHAT[record.type]} of session "${record.session}"`
@@ -143,8 +145,8 @@ export const unseal = (
   if (version !== 1) return refuse(`has layout version ${JSON.stringify(version)}; this Continuo reads version 1`)
   const parsed = stateRecord.safeParse(json)
   if (!parsed.success) {
-    const issue = parsed.error.issues[0]
-    return refuse(`does not fit the schema: ${issue?.path.join('.') ?? ''} ${issue?.message ?? ''}`)
+    const issue = schemaFault(parsed.error)
+    return refuse(`does not fit the schema: ${issue.path.join('.')} ${issue.message}`)
   }
   const named = key === null ? null : textOf(key)
   if (named !== stateKey(parsed.data)) {

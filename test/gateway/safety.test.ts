@@ -1,8 +1,9 @@
 /** Who is let in, how much one may ask, and how a gateway ends. */
-import { readFileSync, statSync, writeFileSync } from 'node:fs'
+import { readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
 import { request as httpRequest } from 'node:http'
 import { request as httpsRequest } from 'node:https'
 import { join } from 'node:path'
+import { text as textOf } from 'node:stream/consumers'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { continuo, MODEL, start, temporary } from '../cli/helpers.ts'
 import { certify } from '../kafka/certificates.ts'
@@ -146,7 +147,69 @@ describe('without keys', () => {
     expect(await statusWith(url, { host: `localhost:${port}` })).toBe(200)
     expect(await statusWith(url, { origin: `http://${host}` })).toBe(200)
     // What a form of a page may send without asking is no JSON.
-    expect((await ask(`${gateway.url}/v1/sessions/x/chunks`, '{}', { 'content-type': 'text/plain' })).status).toBe(415)
+    const plain = await ask<{ error: { message: string } }>(`${gateway.url}/v1/sessions/x/chunks`, '{}', {
+      'content-type': 'text/plain',
+    })
+    expect(plain.status).toBe(415)
+    expect(plain.body.error.message).toBe(
+      'The body has no content type that is read here. Send JSON with the header content-type: application/json.',
+    )
+  })
+
+  test('what a client sends by mistake has its sentence', async () => {
+    const json = { 'content-type': 'application/json' }
+    // By a client that leaves paths as they are.
+    const said = (body: string, path = '/v1/completions'): Promise<unknown> =>
+      new Promise((resolve, reject) => {
+        const { port } = new URL(gateway.url)
+        httpRequest({ host: '127.0.0.1', port, path, method: 'POST', headers: json }, async (response) => {
+          const { error } = JSON.parse(await textOf(response)) as { error: { message: string } }
+          resolve([response.statusCode, error.message])
+        })
+          .on('error', reject)
+          .end(body)
+      })
+    expect(await said('{"prompt": "a",}')).toEqual([
+      400,
+      'The body is no JSON: Expected double-quoted property name in JSON at position 15 (line 1 column 16).',
+    ])
+    expect(await said('')).toEqual([400, 'The body is empty, expected JSON.'])
+    expect(await said('{"model": "demo", "__proto__": {"a": 1}, "prompt": "a"}')).toEqual([400, expect.any(String)])
+    expect(await said('{"model": "demo", "prompt": ["a", "b"]}')).toEqual([
+      400,
+      '"prompt" cannot be taken: Too big: expected array to have exactly 1 items, or string.',
+    ])
+    // A path with a slash too many is the path.
+    expect(await said('{"model": "demo"}', '//v1/completions/')).toEqual([
+      400,
+      expect.stringContaining('The prompt is empty'),
+    ])
+    for (const id of ['%2e', '%2e%2e'])
+      expect(await said('{"type": "text", "text": "a"}', `/v1/sessions/${id}/chunks`)).toEqual([
+        400,
+        expect.stringMatching(/^A session id that stands in paths cannot be "\.{1,2}"\. Choose another\.$/),
+      ])
+  })
+
+  test('a second gateway at the same port ends before it makes a log or reads a model', async () => {
+    const folder = temporary()
+    const { port } = new URL(gateway.url)
+    const nowhere = join(folder, 'no-model')
+    const second = await continuo([
+      'serve',
+      '--log',
+      logIn(folder),
+      '--model',
+      nowhere,
+      '--with-worker',
+      '--port',
+      port,
+    ])
+    expect(second).toMatchObject({ code: 1, out: '' })
+    expect(second.err).toMatch(
+      new RegExp(`The gateway cannot listen at 127\\.0\\.0\\.1, port ${port}: .*EADDRINUSE.* Choose another --port`),
+    )
+    expect(readdirSync(folder)).toEqual([])
   })
 
   test('a body over the limit is refused', async () => {

@@ -32,12 +32,28 @@ describe('validate', () => {
     expect(reasonOf('{"type":"text"')).toMatch(
       /Expected a JSON event, got 14 bytes that are not JSON .*--input-format text/,
     )
-    expect(reasonOf(null)).toMatch(/got 0 bytes/)
+    expect(reasonOf(null)).toMatch(/got a record without a value \(a tombstone\)\. .*"delete"/)
     expect(reasonOf(Uint8Array.of(0xff, 0xfe))).toMatch(/not JSON/)
     expect(reasonOf([1, 2])).toBe('Expected a JSON object with a "type", got [1,2].')
     expect(reasonOf({ type: 'shout' })).toBe(`Expected an event type of ${CHUNK_TYPES.join(', ')}; got "shout".`)
     expect(reasonOf({ type: 'boundary', rest: true })).toMatch(/"boundary" event has the fields type, id, reset.*rest/)
     expect(reasonOf({ type: 'generate', requestId: 'r', maxTokens: 'many' })).toMatch(/Field "maxTokens".*got "many"/)
+  })
+
+  test('names what producers write that were set up for other consumers', () => {
+    const event = Buffer.from('{"type":"text","text":"a"}')
+    expect(reasonOf(Buffer.concat([Buffer.from([0, 0, 0, 1, 2]), event]))).toBe(
+      'Expected a JSON event, got 31 bytes as a serializer with a schema registry writes them (a zero byte, schema id 258). Let the producer write the JSON alone.',
+    )
+    expect(reasonOf({ schema: { type: 'struct' }, payload: { type: 'text', text: 'a' } })).toMatch(
+      /got the envelope of a Kafka Connect converter .*value\.converter\.schemas\.enable=false\.$/,
+    )
+    expect(reasonOf({ before: null, after: { text: 'a' }, op: 'c', source: {}, ts_ms: 1 })).toMatch(
+      /got a change event of Debezium .*ExtractNewRecordState/,
+    )
+    // A member that is wrong is named, in whichever form of the event.
+    expect(reasonOf({ type: 'text', text: null })).toMatch(/Field "text": .*expected string.*, got null\.$/)
+    expect(reasonOf({ type: 'text', bytes: 5 })).toMatch(/Field "bytes": .*expected string.*, got 5\.$/)
   })
 
   test.each([

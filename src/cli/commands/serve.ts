@@ -7,6 +7,7 @@ import { messageOf } from '../../errors.ts'
 import { boardAt } from '../../gateway/boards.ts'
 import type { Verify } from '../../gateway/console-verify.ts'
 import { openKeyring } from '../../gateway/keys.ts'
+import { tryPort } from '../../gateway/port.ts'
 import { type GatewayOptions, isLoopback, LIMITS, serveGateway } from '../../gateway/server.ts'
 import type { Limits, Served } from '../../gateway/service.ts'
 import { openForm } from '../../models/chat/index.ts'
@@ -294,6 +295,8 @@ export const serve = command({
         throw usage(
           `--worker-metrics takes the address of a worker's metrics, as http://127.0.0.1:9464; "${url}" is none.`,
         )
+    // Before a model is read, or a partition of the log is claimed.
+    await tryPort(flags.host, flags.port)
     const logger = createLogger({
       level: flags['log-level'],
       write: (line) => process.stderr.write(line),

@@ -1,9 +1,11 @@
 /** The form of conversation of a package: its chat template, or that of RWKV's World and G1 models. */
+
 import { join } from 'node:path'
 import { z } from 'zod'
 import type { GgufMetadata } from '../../engine/native.ts'
 import { ContinuoError, messageOf } from '../../errors.ts'
 import { readBounded } from '../../files.ts'
+import { schemaFault } from '../../issues.ts'
 import { MOST_CONFIG_BYTES, readJsonFile } from '../../json.ts'
 import type { Tokenizer } from '../tokenizer/index.ts'
 import type { Turns } from '../tokenizer/types.ts'
@@ -47,7 +49,7 @@ const readSettings = async (path: string): Promise<z.infer<typeof settings>> => 
   }
   const parsed = settings.safeParse(json)
   if (parsed.success) return parsed.data
-  const { path: member, message } = parsed.error.issues[0]!
+  const { path: member, message } = schemaFault(parsed.error)
   throw new ContinuoError('INVALID', `${path} has a malformed ${member.join('.')}: ${message}.`)
 }
 

@@ -2,7 +2,9 @@
  * tokenizer.json as it must be before anything is built from it: vocabulary, merges and added tokens agree with each other.
  * Faults are thrown as Unstreamable; index.ts adds the name of the file.
  */
+
 import { z } from 'zod'
+import { schemaFault } from '../../issues.ts'
 import type { AddedToken } from './added.ts'
 import { MOST_ADDED, MOST_BEGIN, MOST_PREFIXES, MOST_TOKEN } from './limits.ts'
 import { Unstreamable } from './unstreamable.ts'
@@ -77,7 +79,7 @@ const template = z.looseObject({
 const read = <T>(schema: z.ZodType<T>, json: unknown, where: string): T => {
   const parsed = schema.safeParse(json)
   if (parsed.success) return parsed.data
-  const { path, message } = parsed.error.issues[0]!
+  const { path, message } = schemaFault(parsed.error)
   throw new Unstreamable(`a malformed ${[where, ...path].filter((part) => part !== '').join('.')}: ${message}`)
 }
 

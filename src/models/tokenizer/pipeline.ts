@@ -3,7 +3,9 @@
  * (the Rust library) differ, this is the reference: Whitespace knows Unicode letters, Digits Unicode numbers, Punctuation its
  * behaviour, and Metaspace splits before each word unless `split` is false.
  */
+
 import { z } from 'zod'
+import { schemaFault } from '../../issues.ts'
 import { inAlphabet } from './alphabet.ts'
 import { MOST_GROWTH, MOST_INSTRUCTIONS, MOST_STAGES } from './limits.ts'
 import type { NormalizerPlan } from './normalize.ts'
@@ -48,7 +50,7 @@ const typed = z.looseObject({ type: z.string() })
 const read = <T>(schema: z.ZodType<T>, json: unknown, where: string): T => {
   const parsed = schema.safeParse(json)
   if (parsed.success) return parsed.data
-  const { path, message } = parsed.error.issues[0]!
+  const { path, message } = schemaFault(parsed.error)
   throw new Unstreamable(`a malformed ${[where, ...path].join('.')}: ${message}`)
 }
 

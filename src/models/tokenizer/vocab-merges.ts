@@ -2,12 +2,14 @@
  * Byte-level BPE as older packages have it: vocab.json (an object of tokens and their ids) and merges.txt (a merge a line, "a b",
  * behind a line "#version: …"). Which pre-tokens are meant is said by `tokenizer_class` of tokenizer_config.json alone.
  */
+
 import { existsSync } from 'node:fs'
 import { join } from 'node:path'
 import { z } from 'zod'
 import { ContinuoError, messageOf } from '../../errors.ts'
 import { readBounded } from '../../files.ts'
 import { sha256 } from '../../hash.ts'
+import { schemaFault } from '../../issues.ts'
 import { MOST_CONFIG_BYTES, MOST_TOKENIZER_BYTES, readJsonFile } from '../../json.ts'
 import { buildTokenizer, type Json } from './build.ts'
 import { BYTE_LEVEL_DECODER, PRE_TOKENIZERS } from './published.ts'
@@ -56,7 +58,7 @@ const readOptional = async <T>(path: string, schema: z.ZodType<T>): Promise<T> =
   }
   const parsed = schema.safeParse(json)
   if (parsed.success) return parsed.data
-  const { path: where, message } = parsed.error.issues[0]!
+  const { path: where, message } = schemaFault(parsed.error)
   throw new ContinuoError('INVALID', `${path} has a malformed ${where.join('.')}: ${message}.`)
 }
 

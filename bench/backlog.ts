@@ -14,9 +14,9 @@ import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { readFileSync, statSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { parseArgs } from 'node:util'
 import type { EventLog, RecordIn } from '../src/streams/log.ts'
 import { topicNames } from '../topics/index.ts'
+import { parseArgs } from './options.ts'
 import { embeddedPlace, kafkaPlace, modelDir, type Place, prepared, root } from './support.ts'
 
 const { values } = parseArgs({

@@ -12,10 +12,10 @@ import { once } from 'node:events'
 import { mkdtempSync, rmSync } from 'node:fs'
 import { cpus, tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { parseArgs } from 'node:util'
 import type { Page } from 'playwright-core'
 import { openBrowser, openPage } from '../test/console/browser.ts'
 import { feedMany, idOf } from '../test/console/many.ts'
+import { parseArgs } from './options.ts'
 import { modelDir, quantile, servedAt } from './support.ts'
 
 const { values } = parseArgs({

@@ -7,8 +7,8 @@
 import { mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
-import { parseArgs } from 'node:util'
 import { openPackage } from '../src/models/open.ts'
+import { parseArgs } from './options.ts'
 
 const { values } = parseArgs({
   options: {

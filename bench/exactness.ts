@@ -13,8 +13,8 @@ import { execFileSync } from 'node:child_process'
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { parseArgs } from 'node:util'
 import { describePackage } from '../src/models/open.ts'
+import { parseArgs } from './options.ts'
 import { median, root } from './support.ts'
 
 const { values } = parseArgs({

@@ -11,13 +11,13 @@
 import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
-import { parseArgs } from 'node:util'
 import { bytes } from '../src/cli/output.ts'
 import type { TraceEntry } from '../src/engine/executor-types.ts'
 import type { ExpertOptions } from '../src/engine/options.ts'
 import type { ExpertStatistics } from '../src/engine/types.ts'
 import { findExperts } from '../src/models/experts-source.ts'
 import { openModel } from '../src/models/open.ts'
+import { parseArgs } from './options.ts'
 import { documentOf, median, root } from './support.ts'
 
 const { values } = parseArgs({

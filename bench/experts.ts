@@ -23,7 +23,6 @@
 import { mkdirSync, mkdtempSync, readdirSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { parseArgs } from 'node:util'
 import { bytes, count } from '../src/cli/output.ts'
 import type { ExpertOptions } from '../src/engine/options.ts'
 import type { ExpertStatistics, Model } from '../src/engine/types.ts'
@@ -32,6 +31,7 @@ import { packExperts } from '../src/experts/pack.ts'
 import { findExperts } from '../src/models/experts-source.ts'
 import { openModel } from '../src/models/open.ts'
 import { writeExpertPackage } from './expert-package.ts'
+import { parseArgs } from './options.ts'
 import { median } from './support.ts'
 
 const { values } = parseArgs({

@@ -8,13 +8,14 @@
  * A client of the gateway streams a completion; gateway and worker are in one process here.
  * The bare engine draws the same tokens one at a time. Rounds are interleaved; medians, milliseconds. The chains must be equal.
  */
-import { parseArgs } from 'node:util'
+
 import { follow } from '../src/client/follow.ts'
 import { LIMITS, serveGateway } from '../src/gateway/server.ts'
 import { openPackage } from '../src/models/open.ts'
 import { startWorker } from '../src/operators/worker.ts'
 import { topicNames } from '../topics/index.ts'
 import type { Generated } from '../topics/tokens.ts'
+import { parseArgs } from './options.ts'
 import { documentOf, embeddedPlace, kafkaPlace, median, modelDir, type Place, prepared } from './support.ts'
 
 const { values } = parseArgs({

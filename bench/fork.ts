@@ -7,10 +7,10 @@
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { parseArgs } from 'node:util'
 import { openModel } from '../src/models/open.ts'
 import { writeTensors } from '../src/models/package-writer.ts'
 import { SessionManager } from '../src/sessions/manager.ts'
+import { parseArgs } from './options.ts'
 import { quantile } from './support.ts'
 
 const { values } = parseArgs({

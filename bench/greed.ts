@@ -15,7 +15,7 @@
  * Past is what a worker that starts reads of the log before its first answer, and how fast: --read-ahead and --places let it read past more
  * than a gigabyte, or a million events.
  */
-import { parseArgs } from 'node:util'
+
 import { follow } from '../src/client/follow.ts'
 import { openPackage } from '../src/models/open.ts'
 import { SHARE_HEADER } from '../src/operators/shares.ts'
@@ -25,6 +25,7 @@ import { SOURCE_LIMITS, sizeOf } from '../src/streams/source.ts'
 import type { ChunkInput } from '../topics/chunks.ts'
 import { topicNames } from '../topics/index.ts'
 import type { Generated } from '../topics/tokens.ts'
+import { parseArgs } from './options.ts'
 import { documentOf, embeddedPlace, kafkaPlace, median, modelDir, type Place, prepared, quantile } from './support.ts'
 
 const { values } = parseArgs({

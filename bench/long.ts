@@ -20,7 +20,6 @@
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { parseArgs } from 'node:util'
 import { sequence } from '../src/cli/bench/exactness-cases.ts'
 import { bytes, count } from '../src/cli/output.ts'
 import type { Context } from '../src/engine/context.ts'
@@ -29,6 +28,7 @@ import type { WorkItem } from '../src/engine/work.ts'
 import { openPackage } from '../src/models/open.ts'
 import type { Tokenizer } from '../src/models/tokenizer/index.ts'
 import { SHAPES } from './long-packages.ts'
+import { parseArgs } from './options.ts'
 import { median, root } from './support.ts'
 
 const TENTHS = 10

@@ -2,10 +2,14 @@
  * What a mask costs: `npx node bench/masks.ts`. Processor time of this process for each token of an answer, fresh (states and masks are found) and again (they
  * are kept), for the byte tokenizer and for a vocabulary of 150,000 made-up pieces of words. Best of several rounds.
  */
+
 import { openMatcher } from '../src/grammar/index.ts'
 import type { Vocabulary } from '../src/grammar/vocabulary.ts'
 import { byteTokenizer } from '../src/models/tokenizer/bytes.ts'
 import { type GrammarInput, grammar } from '../topics/chunks.ts'
+import { parseArgs } from './options.ts'
+
+parseArgs()
 
 const LETTERS = 'eeeeeeeeeettttttttaaaaaaaooooooiiiiiinnnnnsssssshhhhrrrrddddllllccuummwwffggyyppbbvk'
 

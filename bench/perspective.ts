@@ -9,10 +9,10 @@
  *   MPD       of 256 drawn tokens the share that asked the perspectives, agreed, and is another one than the model alone would draw
  */
 import { readFileSync } from 'node:fs'
-import { parseArgs } from 'node:util'
 import type { EngineContext } from '../src/engine/context.ts'
 import type { Model } from '../src/engine/types.ts'
 import { openModel } from '../src/models/open.ts'
+import { parseArgs } from './options.ts'
 import { median, root } from './support.ts'
 
 const { values } = parseArgs({

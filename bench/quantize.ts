@@ -7,13 +7,13 @@
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { basename, join } from 'node:path'
-import { parseArgs } from 'node:util'
 import { messageOf } from '../src/errors.ts'
 import { openPackage } from '../src/models/open.ts'
 import { GROUPS, type GroupSize, quantizePackage } from '../src/models/quantize.ts'
 import type { TargetName } from '../src/models/quantizers.ts'
 import type { Rounding } from '../src/models/rounding.ts'
 import { divergence, predictionsOf } from '../test/models/divergence.ts'
+import { parseArgs } from './options.ts'
 import { root } from './support.ts'
 
 const { values } = parseArgs({

@@ -10,10 +10,10 @@
 import { once } from 'node:events'
 import { readFileSync } from 'node:fs'
 import { connect, type Socket } from 'node:net'
-import { parseArgs } from 'node:util'
 import type { RecordIn } from '../src/streams/log.ts'
 import { topicNames } from '../topics/index.ts'
 import type { Generated } from '../topics/tokens.ts'
+import { parseArgs } from './options.ts'
 import { embeddedPlace, median, prepared, quantile, servedAt } from './support.ts'
 
 const { values } = parseArgs({

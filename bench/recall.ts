@@ -17,13 +17,13 @@
 import { copyFileSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { parseArgs } from 'node:util'
 import { type Fact, factsFrom, isRight, longText, question, randomFrom, stated, told } from '../src/cli/demo/facts.ts'
 import { count, table } from '../src/cli/output.ts'
 import type { Context, EngineContext } from '../src/engine/context.ts'
 import type { Model } from '../src/engine/types.ts'
 import { type MemoryJson, readMemoryJson } from '../src/models/memory-json.ts'
 import { openModel } from '../src/models/open.ts'
+import { parseArgs } from './options.ts'
 
 const ROOT = join(import.meta.dirname, '..')
 const { values } = parseArgs({

@@ -8,10 +8,10 @@
  * measured without it, by `--only plain,greedy`.
  */
 import { rmSync } from 'node:fs'
-import { parseArgs } from 'node:util'
 import type { Generate } from '../src/engine/work.ts'
 import { openModel } from '../src/models/open.ts'
 import { randomRwkv7, safetensors, writePackage } from '../test/engine/packages.ts'
+import { parseArgs } from './options.ts'
 import { median } from './support.ts'
 
 const { values } = parseArgs({

@@ -12,7 +12,7 @@
 import { existsSync, readFileSync, writeFileSync } from 'node:fs'
 import { availableParallelism } from 'node:os'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { parseArgs } from 'node:util'
+import { parseArgs } from './options.ts'
 import { sessionName } from './planted.ts'
 import { calibrate } from './scale/calibrate.ts'
 import {

@@ -19,10 +19,10 @@ import { once } from 'node:events'
 import { statSync } from 'node:fs'
 import { createInterface } from 'node:readline'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { parseArgs } from 'node:util'
 import type { RecordIn } from '../src/streams/log.ts'
 import type { ChunkInput } from '../topics/chunks.ts'
 import { topicNames } from '../topics/index.ts'
+import { parseArgs } from './options.ts'
 import { documentOf, embeddedPlace, median, modelDir, prepared, root } from './support.ts'
 
 const { values } = parseArgs({

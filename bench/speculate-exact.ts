@@ -11,13 +11,13 @@
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { parseArgs } from 'node:util'
 import { randomFrom } from '../src/cli/demo/facts.ts'
 import { count, table } from '../src/cli/output.ts'
 import type { Model } from '../src/engine/types.ts'
 import type { Generate } from '../src/engine/work.ts'
 import { openModel } from '../src/models/open.ts'
 import { type FamilyKey, openFamily } from '../test/families.ts'
+import { parseArgs } from './options.ts'
 
 const { values } = parseArgs({
   options: {

@@ -25,7 +25,6 @@ import {
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { monitorEventLoopDelay } from 'node:perf_hooks'
-import { parseArgs } from 'node:util'
 import type { Context } from '../src/engine/context.ts'
 import type { Model } from '../src/engine/types.ts'
 import { openPackage } from '../src/models/open.ts'
@@ -41,6 +40,7 @@ import { openLog } from '../src/streams/open.ts'
 import { safetensors, writePackageTo } from '../test/engine/safetensors.ts'
 import { gpt2ConfigOf, randomGpt2 } from '../test/models/gpt2.ts'
 import { TOPICS, topicNames } from '../topics/index.ts'
+import { parseArgs } from './options.ts'
 import { median } from './support.ts'
 
 const { values } = parseArgs({

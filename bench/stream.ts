@@ -10,10 +10,11 @@
  *
  * Progress goes to stderr. With --json each run is a line of JSON on stdout, and the last line has the medians.
  */
-import { parseArgs } from 'node:util'
+
 import { openPackage } from '../src/models/open.ts'
 import { FEED_SLICE } from '../src/operators/advance.ts'
 import { topicNames } from '../topics/index.ts'
+import { parseArgs } from './options.ts'
 import {
   documentOf,
   embeddedPlace,

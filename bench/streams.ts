@@ -16,9 +16,9 @@
  */
 import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { parseArgs } from 'node:util'
 import { bytes as bytesText, table } from '../src/cli/output.ts'
 import { ContinuoError, messageOf } from '../src/errors.ts'
+import { parseArgs } from './options.ts'
 import { bitsBy, type Compressor, OTHERS, PPMD } from './streams/compressors.ts'
 import { bytesOf, firstsOf, LEARNED, type LogLine, readLog, textsOf, WARM } from './streams/logs.ts'
 import { auc, findingOf, found, mean, median, placesOf } from './streams/measures.ts'

@@ -7,10 +7,10 @@
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { parseArgs } from 'node:util'
 import type { Context } from '../src/engine/context.ts'
 import type { Model } from '../src/engine/types.ts'
 import { openModel } from '../src/models/open.ts'
+import { parseArgs } from './options.ts'
 import { median } from './support.ts'
 import { type TitansShape, writeTitans } from './titans-package.ts'
 

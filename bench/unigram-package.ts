@@ -9,12 +9,12 @@
  */
 import { copyFile, mkdir, readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { parseArgs } from 'node:util'
 import { ContinuoError } from '../src/errors.ts'
 import { readJsonFile } from '../src/json.ts'
 import { readNgramMemory } from '../src/models/ngram-memory.ts'
 import { type TensorSpec, writeTensors } from '../src/models/package-writer.ts'
 import { openTokenizer } from '../src/models/tokenizer/index.ts'
+import { parseArgs } from './options.ts'
 import { rwkv7Entries } from './rwkv7-package.ts'
 
 const { values, positionals } = parseArgs({

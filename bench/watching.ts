@@ -9,10 +9,10 @@
  */
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { parseArgs } from 'node:util'
 import { openPackage } from '../src/models/open.ts'
 import { watchModel } from '../src/places.ts'
 import { topicNames } from '../topics/index.ts'
+import { parseArgs } from './options.ts'
 import { embeddedPlace, prepared, root, workedOff } from './support.ts'
 
 const { values } = parseArgs({

@@ -11,9 +11,9 @@
  */
 import { existsSync } from 'node:fs'
 import { cpus } from 'node:os'
-import { parseArgs } from 'node:util'
 import { kernelFeatures } from '../../src/engine/inspect.ts'
 import { ContinuoError, messageOf } from '../../src/errors.ts'
+import { parseArgs } from '../options.ts'
 import { CALM, type CalmCount, calmly, TRIES } from './calm.ts'
 import { compare, idsOf } from './check.ts'
 import { type LlamaSide, openLlama } from './llama.ts'

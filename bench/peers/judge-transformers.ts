@@ -10,10 +10,10 @@
 import { spawnSync } from 'node:child_process'
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { parseArgs } from 'node:util'
 import type { Model } from '../../src/engine/types.ts'
 import { messageOf } from '../../src/errors.ts'
 import { openModel } from '../../src/models/open.ts'
+import { parseArgs } from '../options.ts'
 
 /** Settings that the engine refuses on purpose, by type, with a part of the sentence. */
 const REFUSED: readonly (readonly [type: string, says: RegExp])[] = [

@@ -23,7 +23,7 @@ const PACKED: readonly (readonly [first: readonly number[], what: string])[] = [
  * place of models and their files. A zip archive may be a file of torch.save, and text JSON: neither is told here.
  */
 export const foreign = (bytes: Uint8Array): string | null => {
-  if (bytes.length === 0) return 'is empty. Fetch it again.'
+  if (bytes.length === 0) return 'is empty (0 bytes). Fetch it again.'
   if (bytes.length >= 8 && bytes.subarray(0, LOOKED).every((byte) => byte === 0))
     return 'begins with zeros alone: a download that did not end, perhaps. Fetch it again.'
   const packed = PACKED.find(([first]) => starts(bytes, ...first))

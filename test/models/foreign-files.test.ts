@@ -19,7 +19,7 @@ const FOREIGN: readonly (readonly [what: string, bytes: Uint8Array, says: RegExp
     /is a page of HTML or XML: .*signed in/,
   ],
   ['an answer in XML', Buffer.from('<?xml version="1.0"?><Error><Code>AccessDenied'), /is a page of HTML or XML/],
-  ['nothing', Buffer.alloc(0), /is empty\. Fetch it again\.$/],
+  ['nothing', Buffer.alloc(0), /is empty \(0 bytes\)\. Fetch it again\.$/],
   ['zeros', Buffer.alloc(5000), /begins with zeros alone: a download that did not end/],
   ['an archive of gzip', gzipSync('weights'), /is a gzip archive\. Unpack it/],
   ['an archive of Zstandard', Buffer.from('28b52ffd0458', 'hex'), /is a Zstandard archive/],

@@ -106,14 +106,26 @@ interface Kind {
   readonly written: (votes: readonly number[]) => Uint8Array
 }
 
+/** A part that a memory may be without, to see what it gives (bench/ablations.ts): a context by its number, or what learns. */
+export type Part = number | 'match' | 'weights' | 'scales' | 'dense' | 'correction'
+
 /** `learned`: what a package begins with, the weights and then 17 rows of logits; null: nothing. */
-export const ngramReference = (slots: number, learned: ArrayLike<number> | null = null): NgramReference =>
-  reference(slots, learned, {
-    ...{ text: byteReader(slots), tokens: 256, columns: 256, columnOf: (byte) => byte, slotBytes: 8 },
-    checkOf: (key) => Number(((key >> 50n) | 4n) & 0xfffcn),
-    behind: (byte, token) => big(byte * 256 + token),
-    written: () => new Uint8Array(),
-  })
+export const ngramReference = (
+  slots: number,
+  learned: ArrayLike<number> | null = null,
+  without: ReadonlySet<Part> = new Set(),
+): NgramReference =>
+  reference(
+    slots,
+    learned,
+    {
+      ...{ text: byteReader(slots), tokens: 256, columns: 256, columnOf: (byte) => byte, slotBytes: 8 },
+      checkOf: (key) => Number(((key >> 50n) | 4n) & 0xfffcn),
+      behind: (byte, token) => big(byte * 256 + token),
+      written: () => new Uint8Array(),
+    },
+    without,
+  )
 
 /** A class of 128: whether the text begins with a blank, the coarse classes of its first other byte and of its last. */
 const classOfText = (text: Uint8Array): number => {
@@ -134,7 +146,12 @@ export const subwordReference = (slots: number, texts: readonly Uint8Array[]): N
   })
 }
 
-const reference = (slots: number, learned: ArrayLike<number> | null, kind: Kind): NgramReference => {
+const reference = (
+  slots: number,
+  learned: ArrayLike<number> | null,
+  kind: Kind,
+  without: ReadonlySet<Part> = new Set(),
+): NgramReference => {
   const { text, tokens: TOKENS } = kind
   const { t } = text
   const columnOf = Int32Array.from({ length: TOKENS }, (_, token) => kind.columnOf(token))
@@ -159,7 +176,9 @@ const reference = (slots: number, learned: ArrayLike<number> | null, kind: Kind)
   const baseWeight = learners([1], RATES.base)
   const dense = Array.from({ length: 97 }, (_, row) =>
     Float64Array.from({ length: kind.columns }, (_, b) =>
-      learned !== null && row < 17 ? learned[VOTES * CONFIDENCES + row * kind.columns + b]! : 0,
+      learned !== null && row < 17 && !without.has('dense')
+        ? learned[VOTES * CONFIDENCES + row * kind.columns + b]!
+        : 0,
     ),
   )
   const corrections = [0, 1].map(() => Array.from({ length: 256 }, () => Array<number>(17).fill(0)))
@@ -190,10 +209,10 @@ const reference = (slots: number, learned: ArrayLike<number> | null, kind: Kind)
       const context = Math.floor(weight / (CONFIDENCES * RANKS))
       const e = error(token)
       gradient[context]! += e * weights.value[weight]!
-      weights.value[weight]! += weights.by(weight, e * asked.scale[context]!)
+      if (!without.has('weights')) weights.value[weight]! += weights.by(weight, e * asked.scale[context]!)
     }
     for (const [c, g] of gradient.entries()) {
-      const step = scaleSquares.by(c, g)
+      const step = without.has('scales') ? 0 : scaleSquares.by(c, g)
       for (const [s, row] of asked.rows.entries()) scaleRows[s]![row]![c]! += step
     }
     if (asked.match !== null) match.value[asked.match.weight]! += match.by(asked.match.weight, error(asked.matchToken))
@@ -204,11 +223,11 @@ const reference = (slots: number, learned: ArrayLike<number> | null, kind: Kind)
     }
     const errors = new Float64Array(kind.columns)
     for (let b = 0; b < TOKENS; b += 1) errors[columnOf[b]!]! += error(b)
-    for (const [k, row] of asked.dense.entries())
+    for (const [k, row] of without.has('dense') ? [] : asked.dense.entries())
       for (const [column, e] of errors.entries()) dense[row]![column]! += DENSE_STEPS[k]! * e
     const wrong = (asked.likeliest === y ? 1 : 0) - asked.share
     const place = Math.floor(asked.along)
-    for (const [k, row] of asked.corrected.entries()) {
+    for (const [k, row] of without.has('correction') ? [] : asked.corrected.entries()) {
       const at = corrections[k]![row]!
       at[place]! += CORRECTION_STEP * wrong * (1 - (asked.along - place))
       at[place + 1]! += CORRECTION_STEP * wrong * (asked.along - place)
@@ -236,7 +255,7 @@ const reference = (slots: number, learned: ArrayLike<number> | null, kind: Kind)
   const ask = (learns: boolean): void => {
     asked.votes = []
     const sure = text.keys().map((key, context) => {
-      const at = key === null ? -1 : find(key, learns)
+      const at = key === null || without.has(context) ? -1 : find(key, learns)
       asked.slots[context] = at
       if (at < 0) return 0
       const { kept, last } = table[at]!
@@ -276,7 +295,7 @@ const reference = (slots: number, learned: ArrayLike<number> | null, kind: Kind)
     asked.dense = [0, of, coarse(of) * 8 + coarse(before), t.fields % 16].map((row, k) => DENSE_FIRST[k]! + row)
     const weight =
       length < 16 ? length : length < 32 ? 12 + Math.floor(length / 4) : length <= 64 ? 20 : length <= 200 ? 21 : 22
-    asked.match = length === 0 ? null : { weight }
+    asked.match = length === 0 || without.has('match') ? null : { weight }
     asked.matchToken = predicted
   }
 

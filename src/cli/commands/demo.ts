@@ -58,6 +58,7 @@ interface Plan {
   readonly head: Head | undefined
   /** An earlier run ended before its work was done. */
   readonly unfinished: boolean
+  /** Records that were sent; on the first run the opening, the pieces of the document and the request. */
   readonly fed: number
 }
 
@@ -77,7 +78,7 @@ const describeStart = ({ head, unfinished, fed }: Plan, document: string): strin
   if (head === undefined && unfinished)
     return 'The last run ended before its first commit; its input is in the log. Going on with it.'
   if (head === undefined)
-    return `First run: fed ${document} in ${count(fed - 1)} pieces, and a request to continue it by ${TOKENS} tokens.`
+    return `First run: fed ${document} in ${count(fed - 2)} pieces, and a request to continue it by ${TOKENS} tokens.`
   const { conductor, chain, snapshot } = head
   const from = snapshot === null ? 'the first event' : `the snapshot of pulse ${count(snapshot.pulse)}`
   const why = unfinished

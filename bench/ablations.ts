@@ -6,14 +6,13 @@
  * The messages of each log are read as one session from an empty state, from the weights of models/watch. Bits as a ratio to those of the whole memory, the
  * mean over the logs, of all lines and of the second half. Some kB a second: the reference is made to be read. --only: rows of the table by number.
  */
-import { readdirSync } from 'node:fs'
 import { join } from 'node:path'
 import { table } from '../src/cli/output.ts'
 import { watchModel } from '../src/places.ts'
 import { ngramReference, type Part } from '../test/models/ngram/reference.ts'
 import { shippedLearned } from '../test/models/ngram/texts.ts'
 import { parseArgs } from './options.ts'
-import { readLog } from './streams/logs.ts'
+import { logsIn, readLog } from './streams/logs.ts'
 import { mean } from './streams/measures.ts'
 import { root } from './support.ts'
 
@@ -45,12 +44,7 @@ const VARIANTS: readonly (readonly [name: string, without: readonly Part[], lear
   ['the correction', ['correction'], true],
 ]
 
-const names =
-  values.names?.split(',') ??
-  readdirSync(values.logs)
-    .filter((name) => name.endsWith('.csv'))
-    .map((name) => name.replace(/\.csv$/, ''))
-    .sort()
+const names = values.names?.split(',') ?? logsIn(values.logs)
 const texts = names.map((name) =>
   readLog(values.logs, name)
     .lines.slice(0, Number(values.lines))

@@ -8,6 +8,7 @@ import { mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileS
 import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
 import { openPackage } from '../src/models/open.ts'
+import { idsOf } from '../src/watch/costs.ts'
 import { parseArgs } from './options.ts'
 
 const { values } = parseArgs({
@@ -51,8 +52,7 @@ try {
     ['memory, learns from draws as well', withMemory('all')],
   ] as const) {
     const { model, tokenizer } = await openPackage(dir, { threads: 2 })
-    const { ids, held } = tokenizer!.pushBytes('', text)
-    const tokens = Int32Array.from([...ids, ...tokenizer!.flush(held)])
+    const tokens = Int32Array.from(idsOf(tokenizer!, text))
     const shares: number[] = []
     for (let seed = 1; seed <= Number(values.seeds); seed += 1) {
       const context = model.createContext()

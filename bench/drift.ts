@@ -8,13 +8,12 @@
  * of that session, and one that has read the last two megabytes before the mark and nothing else. Where the first needs no more bits than the second, what was
  * read long ago does no harm.
  */
-import { readdirSync } from 'node:fs'
 import { join } from 'node:path'
 import { table } from '../src/cli/output.ts'
 import { openPackage } from '../src/models/open.ts'
-import { natsOf } from '../src/watch/costs.ts'
+import { idsOf, natsOf } from '../src/watch/costs.ts'
 import { parseArgs } from './options.ts'
-import { readLog } from './streams/logs.ts'
+import { logsIn, readLog } from './streams/logs.ts'
 import { root } from './support.ts'
 
 const { values } = parseArgs({
@@ -37,10 +36,7 @@ const below = (most: number): number => {
   return seed % most
 }
 
-const logs = readdirSync(values.logs)
-  .filter((name) => name.endsWith('.csv'))
-  .sort()
-  .map((name) => readLog(values.logs, name.replace(/\.csv$/, '')).lines.map(({ content }) => content))
+const logs = logsIn(values.logs).map((name) => readLog(values.logs, name).lines.map(({ content }) => content))
 
 /** The next bytes of the stream, at least so many. */
 const next = (bytes: number): Buffer => {
@@ -61,8 +57,7 @@ const { model, tokenizer } = await openPackage(values.model, { threads: Number(v
 type Session = ReturnType<typeof model.createContext>
 const bitsOf = async (context: Session, text: Buffer): Promise<number> => {
   if (tokenizer === null) throw new Error(`${values.model} reads no text`)
-  const { ids, held } = tokenizer.pushBytes('', text)
-  const nats = await natsOf(model.submit, context, Int32Array.from([...ids, ...tokenizer.flush(held)]))
+  const nats = await natsOf(model.submit, context, Int32Array.from(idsOf(tokenizer, text)))
   return nats.reduce((sum, each) => sum + (Number.isNaN(each) ? 0 : each), 0) / Math.LN2
 }
 const marks = Number(values.marks)

@@ -14,13 +14,13 @@
  *   planted   with --planted: lines of five kinds are planted behind line 800; their median place in the order by a score, and how many are in the
  *             top 2 %, over all logs
  */
-import { existsSync, readdirSync, readFileSync } from 'node:fs'
+import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { bytes as bytesText, table } from '../src/cli/output.ts'
 import { ContinuoError, messageOf } from '../src/errors.ts'
 import { parseArgs } from './options.ts'
 import { bitsBy, type Compressor, OTHERS, PPMD } from './streams/compressors.ts'
-import { bytesOf, firstsOf, LEARNED, type LogLine, readLog, textsOf, WARM } from './streams/logs.ts'
+import { bytesOf, firstsOf, LEARNED, type LogLine, logsIn, readLog, textsOf, WARM } from './streams/logs.ts'
 import { auc, findingOf, found, mean, median, placesOf } from './streams/measures.ts'
 import { createMaskedSet, createPairs, createTree, masked } from './streams/miners.ts'
 import { KINDS, type Kind, MEANINGS, plant } from './streams/planting.ts'
@@ -42,7 +42,6 @@ const { values } = parseArgs({
 /** A log with fewer new lines behind line 100 has an AUC, but no share of its k highest lines. */
 const ENOUGH = 10
 const TOP = 0.02
-const CSV = '.csv'
 const DOCUMENT = join('docs', 'formats.md')
 const DOCUMENT_BYTES = 2 ** 16
 
@@ -256,11 +255,7 @@ const whole = (flag: 'threads' | 'planted', text: string): number => {
 }
 
 /** The names that were given, or all tables in the folder. */
-const namesOf = (folder: string): readonly string[] => {
-  if (values.names !== undefined) return values.names.split(',').filter(Boolean)
-  const files = existsSync(folder) ? readdirSync(folder).filter((file) => file.endsWith(CSV)) : []
-  return files.map((file) => file.slice(0, -CSV.length)).sort()
-}
+const namesOf = (folder: string): readonly string[] => values.names?.split(',').filter(Boolean) ?? logsIn(folder)
 
 const run = async (): Promise<void> => {
   const names = namesOf(values.logs)

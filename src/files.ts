@@ -1,6 +1,6 @@
 /** Files of bounded size, and durable files: after `writeDurably` the path holds all of the new bytes, or what it held before; also after a power cut. */
 import { constants, mkdirSync, type Stats, statSync } from 'node:fs'
-import { copyFile, open, rename, unlink } from 'node:fs/promises'
+import { copyFile, type FileHandle, open, rename, unlink } from 'node:fs/promises'
 import { dirname } from 'node:path'
 import { ContinuoError } from './errors.ts'
 
@@ -8,10 +8,24 @@ import { ContinuoError } from './errors.ts'
 const kindOf = (stats: Stats): string =>
   stats.isDirectory() ? 'a folder' : stats.isFIFO() ? 'a pipe' : stats.isSocket() ? 'a socket' : 'a device'
 
+/** A pipe without a writer would keep the opening waiting otherwise. */
+const openAtOnce = (path: string): Promise<FileHandle> => open(path, constants.O_RDONLY | (constants.O_NONBLOCK ?? 0))
+
+/** The first bytes of a file, `most` of them where it has so many; null: it is no file. Rejects with Node's own error where it cannot be opened. */
+export const firstBytes = async (path: string, most: number): Promise<Uint8Array | null> => {
+  const file = await openAtOnce(path)
+  try {
+    if (!(await file.stat()).isFile()) return null
+    const { buffer, bytesRead } = await file.read({ buffer: Buffer.alloc(most), position: 0 })
+    return buffer.subarray(0, bytesRead)
+  } finally {
+    await file.close()
+  }
+}
+
 /** All bytes of a file. Throws INVALID, naming the path, for one of more than `most` bytes and for what is no file; rejects with Node's own error where it cannot be opened. */
 export const readBounded = async (path: string, most: number): Promise<Buffer> => {
-  // A pipe without a writer would keep the opening waiting otherwise.
-  const file = await open(path, constants.O_RDONLY | (constants.O_NONBLOCK ?? 0))
+  const file = await openAtOnce(path)
   try {
     const stats = await file.stat()
     if (!stats.isFile())

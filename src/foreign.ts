@@ -1,9 +1,7 @@
 /** What a file is that was taken for another: told by its first bytes, before anything that it says of sizes is believed. */
-import { constants } from 'node:fs'
-import { open } from 'node:fs/promises'
 
-/** Bytes that tell. */
-const LOOKED = 512
+/** Bytes of a beginning that tell. */
+export const LOOKED = 512
 
 const starts = (bytes: Uint8Array, ...first: readonly number[]): boolean =>
   first.every((byte, at) => bytes[at] === byte)
@@ -40,17 +38,4 @@ export const foreign = (bytes: Uint8Array): string | null => {
   if (/^<(!doctype html|html|head|\?xml|!--)/i.test(text))
     return 'is a page of HTML or XML: the download brought an answer of the site (to sign in, or an error). Fetch the file again, signed in if the model asks for it.'
   return null
-}
-
-/** The first bytes of a file. Rejects with Node's own error where it cannot be read. */
-export const firstBytes = async (path: string): Promise<Uint8Array> => {
-  // A pipe without a writer would keep the opening waiting otherwise.
-  const file = await open(path, constants.O_RDONLY | (constants.O_NONBLOCK ?? 0))
-  try {
-    if (!(await file.stat()).isFile()) return new Uint8Array(1)
-    const { buffer, bytesRead } = await file.read({ buffer: Buffer.alloc(LOOKED), position: 0 })
-    return buffer.subarray(0, bytesRead)
-  } finally {
-    await file.close()
-  }
 }

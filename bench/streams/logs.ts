@@ -1,7 +1,9 @@
 /** Logs whose lines people have sorted by templates: tables (CSV) with the columns LineId, …, Content, EventId, EventTemplate, as LogHub publishes them. */
-import { readFileSync } from 'node:fs'
+import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { ContinuoError } from '../../src/errors.ts'
+
+const CSV = '.csv'
 
 export interface LogLine {
   /** Time, host, level and what else stands before the message: the columns between LineId and Content, joined by blanks. */
@@ -62,9 +64,16 @@ export const parseCsv = (text: string): readonly (readonly string[])[] => {
   return records
 }
 
+/** The names of the logs in a folder, in order; none where there is no such folder. */
+export const logsIn = (folder: string): readonly string[] =>
+  (existsSync(folder) ? readdirSync(folder) : [])
+    .filter((file) => file.endsWith(CSV))
+    .map((file) => file.slice(0, -CSV.length))
+    .sort()
+
 /** Throws INVALID for a table without the columns, and for a log too short to judge by. */
 export const readLog = (folder: string, name: string): Log => {
-  const path = join(folder, `${name}.csv`)
+  const path = join(folder, `${name}${CSV}`)
   const [header = [], ...records] = parseCsv(readFileSync(path, 'utf8'))
   const content = header.indexOf('Content')
   const event = header.indexOf('EventId')

@@ -2,7 +2,7 @@
 import { basename } from 'node:path'
 import { ContinuoError } from '../../src/errors.ts'
 import { openPackage } from '../../src/models/open.ts'
-import { natsOf, spreadBits } from '../../src/watch/costs.ts'
+import { idsOf, natsOf, spreadBits } from '../../src/watch/costs.ts'
 
 export interface Reader {
   readonly name: string
@@ -24,8 +24,7 @@ export const openReader = async (dir: string, threads: number): Promise<Reader> 
   return {
     name,
     async bitsOf(bytes) {
-      const { ids, held } = tokenizer.pushBytes('', bytes)
-      const tokens = Int32Array.from([...ids, ...tokenizer.flush(held)])
+      const tokens = Int32Array.from(idsOf(tokenizer, bytes))
       if (model.positions !== null && tokens.length > model.positions)
         throw new ContinuoError(
           'INVALID',

@@ -1,5 +1,4 @@
 /** The flags that say how the records of an input become events, beside its format, and the rules that they are. */
-
 import { generateRule, type InputRules, inputRules, PARTITIONERS, type SessionFrom } from '../../topics/input.ts'
 import { schemaFault } from '../issues.ts'
 import { faultOfRules } from '../operators/input.ts'

@@ -1,5 +1,4 @@
 /** How tokens are drawn: as flags say, and where it was asked for as the package recommends. */
-
 import { readFileSync, statSync } from 'node:fs'
 import {
   type ChunkInput,

@@ -198,10 +198,10 @@ export async function* sessionEvents(
     const from = await placeOfLast(log, names.observations, partition, session)
     for await (const record of observations.records(partition, session, from, ends)) {
       const seen = eventIn(observation, record)
-      const event = seen?.type === 'observed' ? await readObserved(seen) : seen && otherIn(seen)
-      if (event !== null) yield event
-      const lines = seen?.type === 'observed' ? linesIn(seen, record.timestamp) : null
-      if (lines !== null) yield lines
+      if (seen === null) continue
+      const events =
+        seen.type === 'observed' ? [await readObserved(seen), linesIn(seen, record.timestamp)] : [otherIn(seen)]
+      for (const event of events) if (event !== null) yield event
     }
   }
   async function* written(): AsyncGenerator<SessionEvent> {

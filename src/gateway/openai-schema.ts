@@ -2,7 +2,6 @@
  * What is taken of the requests that OpenAI's clients send. A parameter that the engine does not have is refused with a sentence, but where its
  * value changes nothing; one that nobody knows is refused, too. Nothing is ignored.
  */
-
 import { isDeepStrictEqual } from 'node:util'
 import { z } from 'zod'
 import { type Grammar, type GrammarInput, generate, grammar } from '../../topics/chunks.ts'

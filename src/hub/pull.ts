@@ -1,5 +1,4 @@
 /** Downloads a model from a hub: which of its files make the package, and each of them checked. */
-
 import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { z } from 'zod'

@@ -1,5 +1,4 @@
 /** Reading config.json: against a schema, and what is refused by all families in the same words. */
-
 import { z } from 'zod'
 import { ContinuoError } from '../errors.ts'
 import { schemaFault } from '../issues.ts'

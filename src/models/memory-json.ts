@@ -2,7 +2,6 @@
  * memory.json beside a decoder's config.json: how its context is kept outside of its attention (docs/infinite-context.md). The file may
  * leave members out, which then have their defaults; it may have no others.
  */
-
 import { existsSync } from 'node:fs'
 import { join } from 'node:path'
 import { z } from 'zod'

@@ -2,7 +2,6 @@
  * An ngram memory behind a model of another family (docs/ngram.md): the model's logits are the base to which the memory adds its votes, so the
  * model learns the text that it reads without having been trained for it. memory.json says so: `{ "kind": "ngram", "slots": 58368 }`.
  */
-
 import { z } from 'zod'
 import type { Block, Declaration, Graph, Node, OpNode } from '../engine/graph.ts'
 import { callNative } from '../engine/native.ts'

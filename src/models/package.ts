@@ -10,7 +10,8 @@ import { z } from 'zod'
 import { type Inspected, inspectFiles } from '../engine/inspect.ts'
 import type { FileFormat, GgufMetadata, TensorEntry } from '../engine/native.ts'
 import { ContinuoError, messageOf } from '../errors.ts'
-import { firstBytes, foreign } from '../foreign.ts'
+import { firstBytes } from '../files.ts'
+import { foreign, LOOKED } from '../foreign.ts'
 import { findModel } from '../hub/cache.ts'
 import { MOST_CONFIG_BYTES, parsePythonJson, readJsonFile } from '../json.ts'
 import { type Family, quantizationOf } from './family.ts'
@@ -108,7 +109,9 @@ const ZIP = Buffer.from([0x50, 0x4b, 3, 4])
 
 /** Throws INVALID for a file that is named for what it holds and holds something else. */
 const refuseForeign = async (file: string): Promise<void> => {
-  const bytes = await firstBytes(file)
+  const bytes = await firstBytes(file, LOOKED)
+  // Whoever reads the headers says that it is no file.
+  if (bytes === null) return
   const what = foreign(bytes)
   if (what !== null) throw invalid(`${file} ${what}`)
   const first = Buffer.from(bytes.subarray(0, 4))

@@ -1,5 +1,4 @@
 /** How a package recommends that its tokens are drawn; used only where it is asked for. */
-
 import { generate } from '../../topics/chunks.ts'
 import { ContinuoError } from '../errors.ts'
 import { schemaFault } from '../issues.ts'

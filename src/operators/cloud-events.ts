@@ -2,7 +2,6 @@
  * CloudEvents 1.0 over Kafka (the specification's Kafka protocol binding 1.0.2): in binary mode attributes are headers `ce_…` and the value is the
  * data; in structured mode the value is the whole event as JSON (its JSON format).
  */
-
 import { z } from 'zod'
 import { sha256 } from '../hash.ts'
 import { type SchemaFault, schemaFault } from '../issues.ts'

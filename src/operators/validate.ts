@@ -1,5 +1,4 @@
 /** validate: bytes in, events out. Knows the schema and the vocabulary, nothing of sessions. */
-
 import { z } from 'zod'
 import { CHUNK_SCHEMAS, CHUNK_TYPES, type Chunk, MOST_ID, TOLERANT_SCHEMAS } from '../../topics/chunks.ts'
 import type { InputRules } from '../../topics/input.ts'
@@ -82,9 +81,11 @@ export const eventOf = (json: unknown, tolerant = false): Chunk | string => {
   }
   const type = (json as { type?: unknown }).type
   const known = CHUNK_TYPES.find((each) => each === type)
-  const enveloped = known === undefined ? foreignJson(json) : null
-  if (enveloped !== null) return `Expected a JSON event, got ${enveloped}`
-  if (known === undefined) return `Expected an event type of ${CHUNK_TYPES.join(', ')}; got ${show(type)}.`
+  if (known === undefined) {
+    const enveloped = foreignJson(json)
+    if (enveloped !== null) return `Expected a JSON event, got ${enveloped}`
+    return `Expected an event type of ${CHUNK_TYPES.join(', ')}; got ${show(type)}.`
+  }
   const schema = (tolerant ? TOLERANT_SCHEMAS : CHUNK_SCHEMAS)[known]
   const parsed = schema.safeParse(json)
   if (parsed.success) return parsed.data

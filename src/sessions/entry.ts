@@ -1,5 +1,4 @@
 /** A session of a SessionManager, its calls as events of the stream's operators, and its head between two calls. */
-
 import type { z } from 'zod'
 import type { Chunk } from '../../topics/chunks.ts'
 import { ContinuoError } from '../errors.ts'
@@ -38,7 +37,7 @@ export const invalid = (message: string): never => {
 export const parsed = <T>(schema: z.ZodType<T>, value: unknown, what: string): T => {
   const result = schema.safeParse(value)
   if (result.success) return result.data
-  const { path = [], message } = schemaFault(result.error) ?? {}
+  const { path, message } = schemaFault(result.error)
   return invalid(`${what}${path.length > 0 ? `, field "${path.join('.')}"` : ''}: ${message}.`)
 }
 

@@ -2,7 +2,6 @@
  * State records: heads of sessions and the cursor of a partition. Each is JSON, sealed by the sha256 of its bytes in a
  * header, because neither kafkajs nor SQLite notices a flipped bit. docs/formats.md describes them byte by byte.
  */
-
 import { isDeepStrictEqual } from 'node:util'
 import { type Head, type PartitionCursor, type StateRecord, stateRecord } from '../../topics/state.ts'
 import { ContinuoError } from '../errors.ts'

@@ -1,5 +1,4 @@
 /** The form of conversation of a package: its chat template, or that of RWKV's World and G1 models. */
-
 import { join } from 'node:path'
 import { z } from 'zod'
 import type { GgufMetadata } from '../../engine/native.ts'

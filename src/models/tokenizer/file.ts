@@ -2,7 +2,6 @@
  * tokenizer.json as it must be before anything is built from it: vocabulary, merges and added tokens agree with each other.
  * Faults are thrown as Unstreamable; index.ts adds the name of the file.
  */
-
 import { z } from 'zod'
 import { schemaFault } from '../../issues.ts'
 import type { AddedToken } from './added.ts'

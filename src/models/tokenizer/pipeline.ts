@@ -3,7 +3,6 @@
  * (the Rust library) differ, this is the reference: Whitespace knows Unicode letters, Digits Unicode numbers, Punctuation its
  * behaviour, and Metaspace splits before each word unless `split` is false.
  */
-
 import { z } from 'zod'
 import { schemaFault } from '../../issues.ts'
 import { inAlphabet } from './alphabet.ts'

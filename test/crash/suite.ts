@@ -3,6 +3,7 @@
  * coming; another reads the same events undisturbed. The judge is the undisturbed one: same tokens once each, same
  * observations and dead letters, same chains. Then verify recomputes what the disturbed ones left.
  */
+import { join } from 'node:path'
 import { expect } from 'vitest'
 import type { Failpoint } from '../../src/failpoint.ts'
 import { openPackage } from '../../src/models/open.ts'
@@ -10,6 +11,7 @@ import { verifyLog } from '../../src/operators/verify.ts'
 import type { RecordIn } from '../../src/streams/log.ts'
 import { openLog } from '../../src/streams/open.ts'
 import { topicNames } from '../../topics/index.ts'
+import { temporaryFolder } from '../engine/packages.ts'
 import type { FamilyKey, OpenedFamily } from '../families.ts'
 import { collect, differenceOf, generating, type Result, retrieving } from './judge.ts'
 import { appendAll, createCrashTopics, finish, PARTITIONS, runWorker } from './life.ts'
@@ -263,12 +265,15 @@ export const crashUntil = async (
   return { kills: died, inside, retrieving: pending, fired, rounds: life + behind.length }
 }
 
-/** Two fresh logs, one disturbed as planned, and the comparison. `fresh` gives the URL of a log by its name. */
+/**
+ * A log that is disturbed as planned, of the URL that `fresh` makes of a name, and an embedded one that is not, and the comparison: a stream is the same on
+ * every log.
+ */
 export const crash = async (family: OpenedFamily, fresh: (name: string) => string, plan: CrashPlan): Promise<void> => {
   const { kills, points = PLAIN_POINTS, lives = 120, inGeneration = true, whileRetrieving = false } = plan
   const rounds = (plan.rounds ?? scenario)(lives)
   const disturbed = fresh('disturbed')
-  const undisturbed = fresh('undisturbed')
+  const undisturbed = `file:${join(temporaryFolder(), 'undisturbed.db')}`
   for (const url of [disturbed, undisturbed]) {
     const log = await openLog(url)
     await createCrashTopics(log)

@@ -52,11 +52,20 @@ const freshLog = async (base: string): Promise<string> => {
   return url
 }
 
-const undisturbed = async (base: string, family: OpenedFamily, read = rounds) => {
-  const url = await freshLog(base)
-  await appendAll(url, read.flat())
-  await finish(url, family)
-  return collect(url)
+/** What one worker leaves that nobody disturbs, by what it reads. The embedded log serves as judge of Kafka too: a stream is the same on both. */
+const judges = new Map<string, { readonly read: typeof rounds; readonly result: ReturnType<typeof collect> }[]>()
+const undisturbed = (family: OpenedFamily, read = rounds): ReturnType<typeof collect> => {
+  const known = judges.get(family.key) ?? []
+  const found = known.find((judge) => judge.read === read)
+  if (found !== undefined) return found.result
+  const result = (async () => {
+    const url = await freshLog(`file:${dir}`)
+    await appendAll(url, read.flat())
+    await finish(url, family)
+    return collect(url)
+  })()
+  judges.set(family.key, [...known, { read, result }])
+  return result
 }
 
 /** Everything is finished. A slow machine may take its time; a minute in which nothing was finished is an error. */
@@ -118,7 +127,7 @@ const onLog = (name: string, base: string, without: readonly FamilyKey[]) =>
       await Promise.all([stop(stale), stop(fresh)])
       // Where the others took so long that a request ran out of time while it slept, it is told of that first.
       expect((await stale.over).stderr).toMatch(/"state":"(migrated","code":"FENCED|lost","code":"UNAVAILABLE)"/)
-      expectSame(await collect(url), await undisturbed(base, rwkv7))
+      expectSame(await collect(url), await undisturbed(rwkv7))
     })
 
     /** Workers come and go while these rounds are read, `each` of them at a time. */
@@ -138,7 +147,7 @@ const onLog = (name: string, base: string, without: readonly FamilyKey[]) =>
       }
       await drained(url)
       await Promise.all(workers.map(stop))
-      expectSame(await collect(url), await undisturbed(base, family, read))
+      expectSame(await collect(url), await undisturbed(family, read))
     }
 
     const families = FAMILIES.filter(({ key }) => !without.includes(key))
@@ -196,6 +205,6 @@ describe.skipIf(mortal === undefined)('a broker', { timeout: 300_000 }, () => {
       await eventually(async () => expect(await unfinished(url)).toBe(0), 120_000)
       await stop(worker)
     }
-    expectSame(await collect(url), await undisturbed(base, rwkv7))
+    expectSame(await collect(url), await undisturbed(rwkv7))
   })
 })

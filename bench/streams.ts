@@ -13,6 +13,7 @@
  *             precision and recall of the references that say yes or no (bench/streams/miners.ts)
  *   planted   with --planted: lines of five kinds are planted behind line 800; their median place in the order by a score, and how many are in the
  *             top 2 %, over all logs
+ *   silence   with --planted: a heartbeat among the lines stops behind line 800; how many lines later it is missed, and how many other kinds of lines are
  */
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -23,9 +24,9 @@ import { bitsBy, type Compressor, OTHERS, PPMD } from './streams/compressors.ts'
 import { bytesOf, firstsOf, LEARNED, type LogLine, logsIn, readLog, textsOf, WARM } from './streams/logs.ts'
 import { auc, findingOf, found, mean, median, placesOf } from './streams/measures.ts'
 import { createMaskedSet, createPairs, createTree, masked } from './streams/miners.ts'
-import { KINDS, type Kind, MEANINGS, plant } from './streams/planting.ts'
+import { EVERY, KINDS, type Kind, MEANINGS, plant, plantHeartbeat } from './streams/planting.ts'
 import { openReader, type Reader } from './streams/reader.ts'
-import { SCORES, scoresOf, watchedScores } from './streams/scores.ts'
+import { SCORES, scoresOf, watched, watchedScores } from './streams/scores.ts'
 import { root } from './support.ts'
 
 const { values } = parseArgs({
@@ -246,6 +247,26 @@ const showPlanted = async (readers: readonly Reader[], logs: readonly string[], 
   for (const kind of KINDS) console.log(`${kind}: ${MEANINGS[kind]}`)
 }
 
+/** What a line costs has no part in it, so no model reads the log. */
+const showSilence = (logs: readonly string[], seed: number): void => {
+  const rows = logs.map((name) => {
+    const { lines, stop } = plantHeartbeat(readLog(values.logs, name).lines, seed)
+    const texts = textsOf(lines, values.whole)
+    const bytes = bytesOf(texts)
+    const lengths = texts.map((text) => Buffer.byteLength(text) + 1)
+    const judged = watched(lengths, bytes, new Float64Array(bytes.length))
+    const silent = judged.flatMap(({ silence: { kinds } }, at) => kinds.map(({ pattern }) => ({ at, pattern })))
+    const isBeat = ({ pattern }: { pattern: string }) => pattern.includes('beats so far')
+    const missed = silent.filter(isBeat).map(({ at }) => at - stop)
+    return [name, String(stop), missed.join(', ') || NONE, String(silent.filter((one) => !isBeat(one)).length)]
+  })
+  show(
+    `A heartbeat every ${EVERY} lines that stops (seed ${seed}): at which line, how many lines later it is missed, and other kinds of lines that are`,
+    ['', '>stops', '>missed after', '>others'],
+    rows,
+  )
+}
+
 const missing = (): readonly Compressor[] =>
   packers.filter(({ bitsOf }) => bitsOf === null).map(({ compressor }) => compressor)
 
@@ -278,7 +299,10 @@ const run = async (): Promise<void> => {
       console.log(`\n${name}: ${program} is missing. Install it: apt-get install ${install}`)
     await showAgain(readers)
     showNewLines(logs)
-    if (seed !== null) await showPlanted(readers, names, seed)
+    if (seed !== null) {
+      await showPlanted(readers, names, seed)
+      showSilence(names, seed)
+    }
   } finally {
     for (const reader of readers) reader.close()
   }

@@ -12,7 +12,7 @@ export const alert = z.strictObject({
   /** Behind the end of the line. */
   pulse: count,
   /** Which of its scores stand out. */
-  standsOut: z.array(z.enum(['structure', 'values', 'rate'])).min(1),
+  standsOut: z.array(z.enum(['structure', 'values', 'rate', 'silence'])).min(1),
   line: lineNovelty,
 })
 /** An event of the alerts topic. */

@@ -24,6 +24,18 @@ export const lineNovelty = z.strictObject({
   values: standing,
   /** The same line over and over; of lines that were told before there were rates it is missing. */
   rate: standing.optional(),
+  /**
+   * Other kinds of lines that came again and again and then did not: those that were found silent at this line. `every`: lines from one to the next, as a
+   * geometric mean; `lines`: since the last one, whose first pulse is `last`. Missing where there are none.
+   */
+  silence: standing
+    .extend({
+      kinds: z
+        .array(z.strictObject({ pattern: z.string(), every: count, lines: z.int().min(1), last: count }))
+        .min(1)
+        .max(3),
+    })
+    .optional(),
   /** Lines of the same pattern before this one, as far as they are remembered; the first pulses of the first and the last of them. */
   seen: count,
   first: count.optional(),

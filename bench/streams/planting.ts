@@ -29,6 +29,8 @@ const BURST = 40
 const TENTH = 9
 /** Lines, or words, that are drawn until one will do. */
 const DRAWS = 1000
+/** A heartbeat comes once in so many lines, every other one a line later. */
+export const EVERY = 20
 
 const FOREIGN = [
   'valve 3 of the cooling loop did not close within 20 s',
@@ -105,4 +107,23 @@ export const plant = (log: readonly LogLine[], seed: number): Planted => {
     lines.push(source)
   }
   return { lines, marks }
+}
+
+/** The log with a heartbeat among its lines; `stop`: the line behind which none comes any more, somewhere behind line 800. */
+export const plantHeartbeat = (
+  log: readonly LogLine[],
+  seed: number,
+): { readonly lines: readonly LogLine[]; readonly stop: number } => {
+  const end = BEFORE + randomFrom(seed)((log.length - BEFORE) >> 1)
+  const lines: LogLine[] = []
+  let stop = 0
+  for (const [at, source] of log.entries()) {
+    const beat = Math.floor(at / EVERY)
+    if (at < end && at === beat * EVERY + (beat % 2)) {
+      lines.push({ ...source, content: `node ${beat % 4} is alive, ${beat} beats so far` })
+      stop = lines.length
+    }
+    lines.push(source)
+  }
+  return { lines, stop }
 }

@@ -1,6 +1,6 @@
 /** Scores of a line by the bits that a reader needed for each of its bytes: the higher, the more the line is taken for new. */
 
-import { createJudge } from '../../src/novelty/judge.ts'
+import { createJudge, type Novelty } from '../../src/novelty/judge.ts'
 
 const HIGHEST = 8
 const [TAB, LINE_END, RETURN, BLANK, ZERO, NINE] = [9, 10, 13, 32, 48, 57]
@@ -32,19 +32,24 @@ export const SCORES: readonly (readonly [name: string, of: (bits: Float64Array, 
   ['eight highest outside values', (bits, line) => highest(outsideValues(bits, line))],
 ]
 
-/** What `continuo watch` says of each line: how it stands among the thousand before it, by its structure and by its values. */
+/** What `continuo watch` says of each line. */
+export const watched = (lengths: readonly number[], bytes: Uint8Array, bits: Float64Array): readonly Novelty[] => {
+  const { judge } = createJudge()
+  let at = 0
+  return lengths.map((length, line) => {
+    const [from, to] = [at, at + length - 1]
+    at += length
+    return judge(bytes.subarray(from, to), bits.subarray(from, to), line)
+  })
+}
+
+/** How each line stands among the thousand before it, by its structure, its values, and its rate. */
 export const watchedScores = (
   lengths: readonly number[],
   bytes: Uint8Array,
   bits: Float64Array,
 ): readonly { readonly name: string; readonly scores: readonly number[] }[] => {
-  const { judge } = createJudge()
-  let at = 0
-  const judged = lengths.map((length, line) => {
-    const [from, to] = [at, at + length - 1]
-    at += length
-    return judge(bytes.subarray(from, to), bits.subarray(from, to), line)
-  })
+  const judged = watched(lengths, bytes, bits)
   return (['structure', 'values', 'rate'] as const).flatMap((part) => [
     { name: part, scores: judged.map((novelty) => novelty[part].score) },
     { name: `rank of ${part}`, scores: judged.map((novelty) => novelty[part].rank ?? 0) },

@@ -2,9 +2,9 @@
 import { styleText } from 'node:util'
 import type { Observation } from '../../topics/observations.ts'
 import { bounded } from '../bounded.ts'
-import type { Standing, Word } from '../novelty/judge.ts'
+import type { Novelty, Standing, Word } from '../novelty/judge.ts'
 import { type Part, standsOut } from '../novelty/stands-out.ts'
-import { count, print, printJson, printRow, shortName } from './output.ts'
+import { count, plural, print, printJson, printRow, shortName } from './output.ts'
 
 /** A line like one that was shown is counted; of more patterns than these the oldest are shown again. */
 const MOST_PATTERNS = 4096
@@ -12,7 +12,7 @@ const MOST_PATTERNS = 4096
 const SHOWN = 400
 
 /** A line that stands out. */
-export interface Found extends Readonly<Record<Part, Standing>> {
+export interface Found extends Pick<Novelty, Part> {
   readonly session?: string
   readonly standsOut: readonly Part[]
   /** Its number, from 1. */
@@ -28,15 +28,17 @@ export interface Found extends Readonly<Record<Part, Standing>> {
   readonly nearest?: { readonly line: number; readonly text: string } | null
 }
 
+const NONE: Standing = { score: 0, rank: null }
+
 /** The lines of an observation that are among the share `top` of the last thousand of their session. */
 export const foundIn = (event: Observation, top: number): readonly Found[] => {
   if (event.type !== 'observed') return []
   const { session, lines = [] } = event
   return lines.flatMap((told) => {
-    const { text, pattern, words, first = null, last = null, rate = { score: 0, rank: null } } = told
+    const { text, pattern, words, first = null, last = null, rate = NONE, silence = { ...NONE, kinds: [] } } = told
     const parts = standsOut(told, top)
     if (text === undefined || pattern === undefined || words === undefined || parts.length === 0) return []
-    return [{ ...told, rate, session, standsOut: parts, text, pattern, words, first, last }]
+    return [{ ...told, rate, silence, session, standsOut: parts, text, pattern, words, first, last }]
   })
 }
 
@@ -61,8 +63,12 @@ export const createShower = ({ json, named = false }: { json: boolean; named?: b
   const patterns = bounded<true>(MOST_PATTERNS)
   let [shown, folded] = [0, 0]
   const show = (found: Found): void => {
-    const { session, standsOut: parts, line, pattern, words, text } = found
-    const key = `${parts.join(' ')} ${session ?? ''} ${pattern}`
+    const { session, standsOut: parts, line, pattern, words, text, silence } = found
+    const kinds = parts.includes('silence') ? silence.kinds : []
+    // A line at which others are missed is itself nothing to look at.
+    const isAbout = parts.some((part) => part !== 'silence')
+    const about = [...(isAbout ? [pattern] : []), ...kinds.map((kind) => kind.pattern)]
+    const key = `${parts.join(' ')} ${session ?? ''} ${about.join('\n')}`
     const isRepeat = patterns.get(key) !== undefined
     patterns.set(key, true)
     if (isRepeat) folded += 1
@@ -79,6 +85,7 @@ export const createShower = ({ json, named = false }: { json: boolean; named?: b
         structure: of(found.structure),
         values: of(found.values),
         rate: of(found.rate),
+        silence: { ...of(silence), kinds },
         pattern,
         seen: found.seen,
         first: found.first,
@@ -93,9 +100,11 @@ export const createShower = ({ json, named = false }: { json: boolean; named?: b
     if (isRepeat) return
     const ranks = parts.map((part) => `${part} ${found[part].rank!.toFixed(3)}`).join(', ')
     const who = named ? `  ${shortName(session ?? '')}` : ''
-    print(
-      `${count(line).padStart(9)}  ${ranks}${who}\n           ${marked(text, words).replaceAll('\n', '\n           ')}`,
-    )
+    print(`${count(line).padStart(9)}  ${ranks}${who}`)
+    for (const { pattern: silent, every, lines } of kinds)
+      printRow(`           none for ${plural(lines, 'line')}, where one came every ${count(every)}: ${silent}`)
+    if (!isAbout) return
+    print(`           ${marked(text, words).replaceAll('\n', '\n           ')}`)
     const dear = words.map(({ word, bits }) => `${word} (${bits.toFixed(0)} bits)`).join(', ')
     if (dear !== '') print(`           new in it: ${dear}`)
     if (found.nearest !== undefined)

@@ -57,6 +57,10 @@ export const linesView = (show) => {
   /** @param {Row} row */
   const item = ({ found, times }) => {
     const { line, at, from, to, bits, seen, before, pattern, words } = found
+    const parts = partsOf(found, Number(top.value))
+    const silent = parts.includes('silence') ? (found.silent ?? []) : []
+    // A line at which others are missed is itself nothing to look at.
+    const isAbout = parts.some((part) => part !== 'silence')
     const open = h(
       'button',
       {
@@ -73,13 +77,16 @@ export const linesView = (show) => {
       },
       count(line),
     )
-    const parts = partsOf(found, Number(top.value))
     const about = [
       `${parts.map((part) => `${part} ${/** @type {number} */ (found.ranks[part]).toFixed(3)}`).join(', ')}`,
-      `${bits.toFixed(0)} bits`,
-      seen === 0 || before === null
-        ? 'first of its kind'
-        : `${plural(seen, 'line')} like it before, pulses ${count(before.first)} to ${count(before.last)}`,
+      ...(isAbout
+        ? [
+            `${bits.toFixed(0)} bits`,
+            seen === 0 || before === null
+              ? 'first of its kind'
+              : `${plural(seen, 'line')} like it before, pulses ${count(before.first)} to ${count(before.last)}`,
+          ]
+        : []),
       ...(times > 1 ? [`${count(times)} times here`] : []),
     ].join(' · ')
     const dear = words.map(({ word, bits: own }) => `${word} (${own.toFixed(0)} bits)`).join(', ')
@@ -91,7 +98,15 @@ export const linesView = (show) => {
       h(
         'div',
         {},
-        marked(found),
+        ...silent.map((kind) =>
+          h(
+            'p',
+            {},
+            `none for ${plural(kind.lines, 'line')}, where one came every ${count(kind.every)}: `,
+            h('span', { class: 'mono' }, kind.pattern),
+          ),
+        ),
+        isAbout ? marked(found) : '',
         h('p', { class: 'quiet', title: `${pattern}${dear === '' ? '' : `\nnew in it: ${dear}`}` }, about),
       ),
     )
@@ -102,7 +117,9 @@ export const linesView = (show) => {
     /** @type {Map<string, Row>} */
     const rows = new Map()
     for (const found of standing) {
-      const key = `${partsOf(found, Number(top.value)).join(' ')} ${found.pattern}`
+      const parts = partsOf(found, Number(top.value))
+      const silent = parts.includes('silence') ? (found.silent ?? []).map((kind) => kind.pattern) : []
+      const key = [...parts, ...silent, ...(parts.some((part) => part !== 'silence') ? [found.pattern] : [])].join('\n')
       const times = (rows.get(key)?.times ?? 0) + 1
       rows.delete(key)
       rows.set(key, { found, times })

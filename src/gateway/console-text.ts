@@ -145,11 +145,12 @@ const linesIn = ({ lines = [] }: Observed, at: number): SessionEvent | null => {
   const [first, last] = [lines[0], lines.at(-1)]
   if (first === undefined || last === undefined) return null
   const found = lines.flatMap((told) => {
-    const { line, fromPulse: from, toPulse: to, bits, seen, text, pattern, words } = told
+    const { line, fromPulse: from, toPulse: to, bits, seen, silence, text, pattern, words } = told
     const ranks = ranksOf(told)
     if (text === undefined || pattern === undefined || words === undefined || Object.keys(ranks).length === 0) return []
     const before = told.first === undefined || told.last === undefined ? null : { first: told.first, last: told.last }
-    return [{ line, from, to, at, ranks, bits, seen, before, text, pattern, words }]
+    const silent = silence && { silent: silence.kinds.map((kind) => ({ ...kind })) }
+    return [{ line, from, to, at, ranks, bits, seen, before, text, pattern, words, ...silent }]
   })
   return { type: 'lines', first: first.line, last: last.line, found }
 }

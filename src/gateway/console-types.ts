@@ -199,7 +199,7 @@ export interface FoundLine {
   readonly to: number
   /** ms since the epoch, when it was committed. */
   readonly at: number
-  /** By part (structure, values, rate): the share of the last thousand lines with a lower score. */
+  /** By part (structure, values, rate, silence): the share of the last thousand lines with a lower score. */
   readonly ranks: Readonly<Record<string, number>>
   readonly bits: number
   /** Lines of its pattern before it; the first pulses of the first and the last of them, null without one. */
@@ -208,6 +208,8 @@ export interface FoundLine {
   readonly text: string
   readonly pattern: string
   readonly words: readonly { readonly word: string; readonly bits: number }[]
+  /** Other kinds of lines that were found silent here; missing where there are none. */
+  readonly silent?: readonly { readonly pattern: string; readonly every: number; readonly lines: number }[]
 }
 
 /** Server-sent events about one session. A text is an array of strings: one for each token, or a single string where token boundaries are not known. */

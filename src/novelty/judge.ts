@@ -1,11 +1,12 @@
 /**
- * What is new about a line, by what a model that learns the stream needed for it (docs/watch.md). Three things are told apart, as people do:
+ * What is new about a line, by what a model that learns the stream needed for it (docs/watch.md). Four things are told apart, as people do:
  *
  *   structure   a kind of line that was not there before: the eight most surprising bytes outside of words with a digit, times
  *               0.1 + the share of its pairs of neighbouring words that were never seen (words with a digit are all one word here)
  *   values      a known kind with a number that does not fit: how far its logarithm lies outside of what the same place of such lines had,
  *               in spreads of that place
  *   rate        how many of the fifteen lines before were the same line
+ *   silence     other kinds of lines that came again and again, and now do not (silence.ts)
  *
  * Each is ranked among the last thousand lines. What is kept is bounded: of patterns, places and pairs those that were seen last. It is a part of a
  * session's state: it follows from the lines and their bits alone, on any machine, and goes on where it was written down.
@@ -14,9 +15,10 @@ import { type ByteReader, type ByteWriter, isCount, Unreadable } from './bytes.t
 import { hashOf, joined, SEEDS } from './hash.ts'
 import { log2 } from './log2.ts'
 import { createRanks } from './ranks.ts'
+import { createSilences, type Silent } from './silence.ts'
 import { createTable } from './table.ts'
 
-/** One of the three. */
+/** One of the four. */
 export interface Standing {
   readonly score: number
   /** The share of the last lines with a lower score; null while fewer than a hundred lines were read. */
@@ -34,6 +36,8 @@ export interface Novelty {
   readonly structure: Standing
   readonly values: Standing
   readonly rate: Standing
+  /** With the kinds of lines that have just fallen silent. */
+  readonly silence: Standing & { readonly kinds: readonly Silent[] }
   /** Lines of this pattern before this one, as far as they are remembered. */
   readonly seen: number
   /** Where the first and the last of them stood; 0: before this stream; null: there was none. */
@@ -155,8 +159,10 @@ export const createJudge = (from?: ByteReader, elsewhere = false): NoveltyJudge 
   const structures = createRanks(WINDOW, LEARNING, from)
   const values = createRanks(WINDOW, LEARNING, from)
   const rates = createRanks(WINDOW, LEARNING, from)
+  const gaps = createRanks(WINDOW, LEARNING, from)
   /** Hashes of the lines before, the last one first; 0: there was none. */
   const before = Uint32Array.from({ length: BEFORE }, () => from?.u32() ?? 0)
+  const silences = createSilences(from, elsewhere)
   for (const at of patterns.entries())
     for (const field of [FIRST, LAST])
       if (!isCount(patterns.f64[at / 2 + field]!)) throw new Unreadable('has a pattern without its place')
@@ -242,14 +248,17 @@ export const createJudge = (from?: ByteReader, elsewhere = false): NoveltyJudge 
       patterns.u32[entry + SEEN] = Math.min(seen + 1, MOST_COUNT)
 
       const text = ({ from, to }: Stretch): string => Buffer.from(line.subarray(from, to)).toString('utf8')
+      const pattern = (): string => words.map((word) => (word.isValue ? MARK : text(word))).join(' ')
+      const silence = silences.line(low, high, seen, at, pattern)
       return {
         structure: { score: structure, rank: structures.rank(structure) },
         values: { score: strangest, rank: values.rank(strangest) },
         rate: { score: repeated, rank: rates.rank(repeated) },
+        silence: { ...silence, rank: gaps.rank(silence.score) },
         seen,
         first,
         last,
-        pattern: () => words.map((word) => (word.isValue ? MARK : text(word))).join(' '),
+        pattern,
         words: () =>
           words
             .map((word) => ({ word: text(word), bits: sum(bits.subarray(word.from, word.to)) }))
@@ -259,8 +268,9 @@ export const createJudge = (from?: ByteReader, elsewhere = false): NoveltyJudge 
       }
     },
     write(to) {
-      for (const part of [pairs, patterns, places, structures, values, rates]) part.write(to)
+      for (const part of [pairs, patterns, places, structures, values, rates, gaps]) part.write(to)
       for (const hash of before) to.u32(hash)
+      silences.write(to)
     },
   }
 }

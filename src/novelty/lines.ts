@@ -17,7 +17,7 @@ const UNPREDICTED = 8
 const TOLD_RANK = 0.95
 const TOLD_TEXT = 200
 const TOLD_WORD = 40
-const VERSION = 2
+const VERSION = 3
 // biome-ignore lint/suspicious/noControlCharactersInRegex: they are what is looked for.
 const CONTROLS = /[\u0000-\u001f\u007f]/g
 const LONE_HALF = /[\ud800-\udbff]$/
@@ -51,13 +51,21 @@ const toldOf = (
   line: Uint8Array,
   cost: Pick<LineNovelty, 'line' | 'fromPulse' | 'toPulse' | 'bytes' | 'bits'>,
 ): LineNovelty => {
-  const { structure, values, rate, seen, first, last } = novelty
-  const tells = [structure, values, rate].some(({ score, rank }) => score > 0 && rank !== null && rank >= TOLD_RANK)
+  const { structure, values, rate, silence, seen, first, last } = novelty
+  const tells = [structure, values, rate, silence].some(
+    ({ score, rank }) => score > 0 && rank !== null && rank >= TOLD_RANK,
+  )
   return {
     ...cost,
     structure: standing(structure),
     values: standing(values),
     rate: standing(rate),
+    ...(silence.score > 0 && {
+      silence: {
+        ...standing(silence),
+        kinds: silence.kinds.map((kind) => ({ ...kind, pattern: cut(kind.pattern, TOLD_TEXT) })),
+      },
+    }),
     seen,
     ...(first !== null && last !== null && { first, last }),
     ...(tells && {

@@ -1,7 +1,7 @@
 import type { Standing } from './judge.ts'
 
 /** Below these a line is nothing to look at, however it stands among quieter ones. */
-const LEAST = { structure: 2, values: 3, rate: 7 } as const
+const LEAST = { structure: 2, values: 3, rate: 7, silence: 3 } as const
 
 /** What may stand out of a line. */
 export type Part = keyof typeof LEAST

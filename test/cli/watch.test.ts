@@ -12,8 +12,10 @@ const usual = Array.from(
   (_, i) =>
     `${['accepted', 'sent', 'closed'][i % 3]} connection ${1000 + i} of peer north-${i % 5} after ${20 + ((i * 7) % 30)} ms`,
 )
+/** Where the last of the heartbeats stands, which come every twelve lines. */
+const LAST_BEAT = 289
 const odd = [
-  ...usual.slice(0, 400),
+  ...usual.slice(0, 400).map((line, i) => (i % 12 === 0 && i < LAST_BEAT ? `clock ${i} still ticks` : line)),
   'ledger balance is off by one crown, refusing to settle',
   ...usual.slice(400, 500),
   'sent connection 1501 of peer north-1 after 47000 ms',
@@ -24,6 +26,14 @@ interface Shown {
   readonly line: number
   readonly standsOut: readonly string[]
   readonly pattern: string
+  readonly silence: {
+    readonly kinds: readonly {
+      readonly pattern: string
+      readonly every: number
+      readonly lines: number
+      readonly last: number
+    }[]
+  }
   readonly text: string
 }
 
@@ -62,6 +72,7 @@ describe('a stream of lines in a log', () => {
   test('is shown as its worker commits it, and gives an alert for each line that stands out', async () => {
     const { shown, alerts } = await alerted(`file:${join(folder, 'alerts.db')}`, [])
     expect(shown).toEqual(expect.arrayContaining([401, 502]))
+    expect(shown.some((line) => line > LAST_BEAT && line < 400)).toBe(true)
     expect(alerts).toEqual(shown)
   })
 
@@ -89,6 +100,11 @@ describe('a stream of lines', () => {
     expect(found(401)).toMatchObject({ standsOut: ['structure'], text: odd[400] })
     expect(found(502)).toMatchObject({ standsOut: ['values'], text: odd[501] })
     expect(found(502)!.pattern).toBe('sent connection <*> of peer <*> after <*> ms')
+    const missed = shown.filter(({ standsOut }) => standsOut.includes('silence'))
+    expect(missed).toMatchObject([
+      { silence: { kinds: [{ pattern: 'clock <*> still ticks', every: 12, last: LAST_BEAT }] } },
+    ])
+    expect(missed[0]!.line - LAST_BEAT).toBe(missed[0]!.silence.kinds[0]!.lines)
     expect(shown.length).toBeLessThan(12)
   })
 
@@ -97,6 +113,9 @@ describe('a stream of lines', () => {
     expect(code).toBe(0)
     expect(out).toContain(
       '401  structure 1.000\n           ledger balance is off by one crown, refusing to settle\n           new in it: ',
+    )
+    expect(out).toMatch(
+      /^ +3\d\d {2}silence \d\.\d{3}\n {11}none for \d\d lines, where one came every 12: clock <\*> still ticks$/m,
     )
     expect(err).toMatch(/^602 lines, [\d.]+ kB, 0\.\d{3} bits per byte; \d+ stood out/)
     const running = start(['watch'], { live: true })

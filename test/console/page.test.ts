@@ -100,7 +100,10 @@ describe.skipIf(chromiumPath === null)('the page', () => {
     expect(await page.locator('#lines').isHidden()).toBe(true)
 
     const usual = (at: number): string => `lamp ${at % 7} is lit, wick ${at % 5} trimmed\n`
-    const before = Array.from({ length: 150 }, (_, at) => usual(at)).join('')
+    // A kind of line that comes every five and stops.
+    const before = Array.from({ length: 150 }, (_, at) =>
+      at < 110 && at % 5 === 0 ? `tide ${at} is told\n` : usual(at),
+    ).join('')
     const odd = 'the harbour chain parted at both ends\n'
     await post('lamps', [
       { type: 'open', novelty: true, surprisal: true },
@@ -114,6 +117,10 @@ describe.skipIf(chromiumPath === null)('the page', () => {
     await page.getByLabel('Stands out').selectOption('0.02')
     await until(() => row.textContent()).toMatch(/^151[\d:]+the harbour chain.*structure \d/)
     await until(() => page.locator('#lines-count').textContent()).toMatch(/of 153 stand out/)
+    const missing = page.locator('#lines-list li', { hasText: 'where one came every 5' })
+    expect(await missing.textContent()).toMatch(
+      /none for \d\d lines, where one came every 5: tide <\*> is toldsilence \d/,
+    )
     expect(await row.locator('.s1, .s2, .s3, .s4, .s5').count()).toBeGreaterThan(0)
     expect(await violationsOf(page)).toEqual([])
     await row.getByRole('button', { name: 'Line 151 in the text' }).click()

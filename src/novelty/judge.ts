@@ -1,10 +1,9 @@
 /**
  * What is new about a line, by what a model that learns the stream needed for it (docs/watch.md). Four things are told apart, as people do:
  *
- *   structure   a kind of line that was not there before: the eight most surprising bytes outside of words with a digit, times
- *               0.1 + the share of its pairs of neighbouring words that were never seen (words with a digit are all one word here)
- *   values      a known kind with a number that does not fit: how far its logarithm lies outside of what the same place of such lines had,
- *               in spreads of that place
+ *   structure   a kind of line that was not there before: the eight most surprising bytes outside of words with a digit, more where neighbouring words
+ *               were never seen beside each other (structure.ts; words with a digit are all one word)
+ *   values      a known kind with a number or a word that does not fit (values.ts)
  *   rate        how many of the fifteen lines before were the same line
  *   silence     other kinds of lines that came again and again, and now do not (silence.ts)
  *
@@ -13,10 +12,11 @@
  */
 import { type ByteReader, type ByteWriter, isCount, Unreadable } from './bytes.ts'
 import { hashOf, joined, SEEDS } from './hash.ts'
-import { log2 } from './log2.ts'
-import { createRanks } from './ranks.ts'
+import { createRanks, type Ranks } from './ranks.ts'
 import { createSilences, type Silent } from './silence.ts'
+import { createStructure } from './structure.ts'
 import { createTable } from './table.ts'
+import { createValues } from './values.ts'
 
 /** One of the four. */
 export interface Standing {
@@ -66,28 +66,16 @@ const WINDOW = 1000
 const LEARNING = 100
 /** Most surprising bytes that count. */
 const DEAREST = 8
+/** What they count in a line without a new pair of words, for each bit of the new pairs, and what each bit of the most surprising pair counts by itself. */
 const KNOWN_SHARE = 0.1
-/**
- * The tables of the judge. An entry of PAIRS is a hash; one of PATTERNS two hashes, a count and two places in the stream; one of PLACES (of numbers in
- * lines of a pattern) two hashes, a count, and mean, variance and range of the logarithms.
- */
-const PAIRS = { words: 1, key: 1, most: 32_768 } as const
+const FRESH = 0.05
+const FRESHEST = 5
+/** An entry of the table of patterns is two hashes, a count and two places in the stream. */
 const PATTERNS = { words: 8, key: 2, most: 4096 } as const
-const PLACES = { words: 8, key: 2, most: 4096 } as const
 const SEEN = 2
 const [FIRST, LAST] = [2, 3] as const
-const [COUNT, MEAN, VARIANCE, LOW, HIGH] = [2, 3, 4, 5, 6] as const
-/** Of a line: words and numbers behind these are not looked at. */
+/** Words of a line behind these are not looked at. */
 const MOST_WORDS = 256
-const MOST_NUMBERS = 32
-const MOST_DIGITS = 15
-/** Numbers that a place must have had before one can stand out, and from which on it counts in full. */
-const FEW = 5
-const MANY = 31
-const LEAST_SPREAD = 0.15
-const RATE = 0.02
-/** How fast the ends of a range come back to the mean. */
-const FORGETTING = 0.002
 /** Words that are told, with so many bits at least. */
 const TOLD = 3
 const TOLD_BITS = 4
@@ -101,7 +89,6 @@ const TIMES = 4
 const BETWEEN: ReadonlySet<number> = new Set(Buffer.from(':.,-/'))
 /** Numbers of 32 bits end at 3.4e38. */
 const MOST_SCORE = 3e38
-const LOG10_2 = 0.3010299956639812
 const MOST_COUNT = 0xffffffff
 
 const isDigit = (byte: number): boolean => byte >= 0x30 && byte <= 0x39
@@ -136,26 +123,18 @@ const hasTime = (line: Uint8Array, { from, to }: Stretch): boolean => {
   return false
 }
 
-/** Decimal logarithms of the line's numbers + 1; NaN for one that is too long. */
-const numbersOf = (line: Uint8Array): readonly number[] => {
-  const numbers: number[] = []
-  for (let from = 0; from < line.length && numbers.length < MOST_NUMBERS; from += 1) {
-    if (!isDigit(line[from]!)) continue
-    let number = 0
-    const began = from
-    for (; from < line.length && isDigit(line[from]!); from += 1) number = number * 10 + line[from]! - 0x30
-    numbers.push(from - began > MOST_DIGITS ? Number.NaN : log2(number + 1) * LOG10_2)
-  }
-  return numbers
+const ranked = (score: number, among: Ranks): Standing => {
+  const bounded = Math.fround(Math.min(score, MOST_SCORE))
+  return { score: bounded, rank: among.rank(bounded) }
 }
 
 const sum = (bits: Float64Array): number => bits.reduce((a, b) => a + b, 0)
 
 /** `from`: what `write` wrote; `elsewhere`: for another stream, before which the lines that it remembers stand, at 0. Throws `Unreadable`. */
 export const createJudge = (from?: ByteReader, elsewhere = false): NoveltyJudge => {
-  const pairs = createTable(PAIRS, from)
+  const structure = createStructure(from)
   const patterns = createTable(PATTERNS, from)
-  const places = createTable(PLACES, from)
+  const strangeness = createValues(from)
   const structures = createRanks(WINDOW, LEARNING, from)
   const values = createRanks(WINDOW, LEARNING, from)
   const rates = createRanks(WINDOW, LEARNING, from)
@@ -167,43 +146,9 @@ export const createJudge = (from?: ByteReader, elsewhere = false): NoveltyJudge 
     for (const field of [FIRST, LAST])
       if (!isCount(patterns.f64[at / 2 + field]!)) throw new Unreadable('has a pattern without its place')
       else if (elsewhere) patterns.f64[at / 2 + field] = 0
-  for (const at of places.entries())
-    for (const field of [MEAN, VARIANCE, LOW, HIGH])
-      if (!(Math.abs(places.f32[at + field]!) <= 1000))
-        throw new Unreadable('has a place of numbers that none can have')
-
-  /** How far a number's logarithm lies outside of the range of its place, in spreads of the place. Then the number is added to the place. */
-  const strangeness = (at: number, x: number): number => {
-    const { u32, f32 } = places
-    const count = u32[at + COUNT]!
-    u32[at + COUNT] = Math.min(count + 1, MOST_COUNT)
-    if (count === 0) {
-      f32[at + MEAN] = x
-      f32[at + LOW] = x
-      f32[at + HIGH] = x
-      return 0
-    }
-    const [mean, variance, low, high] = [f32[at + MEAN]!, f32[at + VARIANCE]!, f32[at + LOW]!, f32[at + HIGH]!]
-    const outside = Math.max(x - high, low - x, 0) / (Math.sqrt(Math.max(variance, 0)) + LEAST_SPREAD)
-    const rate = Math.max(1 / (count + 1), RATE)
-    const next = mean + rate * (x - mean)
-    f32[at + MEAN] = next
-    f32[at + VARIANCE] = (1 - rate) * (variance + rate * (x - mean) * (x - mean))
-    f32[at + LOW] = Math.min(x, low + (next - low) * FORGETTING)
-    f32[at + HIGH] = Math.max(x, high - (high - next) * FORGETTING)
-    return count < FEW ? 0 : outside * Math.min(1, log2(count + 1) / log2(MANY + 1))
-  }
-
-  /** The share of the line's pairs of neighbouring words that no earlier line had; the beginning and the end of the line count as words. */
-  const freshness = (masked: readonly number[]): number => {
-    let fresh = 0
-    let last = 0
-    for (const word of [...masked, 0]) {
-      pairs.take(joined(last, word), 0)
-      if (pairs.isNew) fresh += 1
-      last = word
-    }
-    return fresh / (masked.length + 1)
+  const seenOf = (low: number, high: number): number => {
+    const at = patterns.find(low, high)
+    return at === -1 ? 0 : patterns.u32[at + SEEN]!
   }
 
   /** How many of the lines before were the same. Then the line is one of them. */
@@ -226,22 +171,21 @@ export const createJudge = (from?: ByteReader, elsewhere = false): NoveltyJudge 
       const outside = bits.slice()
       for (const { from, to, isValue } of words) if (isValue) outside.fill(0, from, to)
       const dearest = sum(outside.toSorted().subarray(-DEAREST))
-      const structure = Math.fround(Math.min(dearest * (KNOWN_SHARE + freshness(masked)), MOST_SCORE))
+      const fresh = structure.line(masked)
+      const newness = dearest * (KNOWN_SHARE + fresh.all * FRESH) + fresh.most * FRESHEST
 
       const low = masked.reduce(joined, SEEDS[0])
       const high = masked.reduce(joined, SEEDS[1])
-      let strangest = 0
-      for (const [i, x] of numbersOf(line).entries()) {
-        if (Number.isNaN(x)) continue
-        strangest = Math.max(strangest, strangeness(places.take(joined(low, i), joined(high, i)), x))
-      }
-      strangest = Math.fround(strangest)
       const repeated = repeats(line, words)
 
       const entry = patterns.take(low, high)
       const seen = patterns.u32[entry + SEEN]!
       // FIRST and LAST count 64-bit numbers from the beginning of the entry, which has two hashes, the count and a gap before them.
       const [firstAt, lastAt] = [entry / 2 + FIRST, entry / 2 + LAST]
+      const strangest = Math.max(
+        strangeness.numbers(line, low, high),
+        strangeness.word(masked, { low, high }, seen, seenOf),
+      )
       const [first, last] = seen === 0 ? [null, null] : [patterns.f64[firstAt]!, patterns.f64[lastAt]!]
       if (seen === 0) patterns.f64[firstAt] = at
       patterns.f64[lastAt] = at
@@ -251,8 +195,8 @@ export const createJudge = (from?: ByteReader, elsewhere = false): NoveltyJudge 
       const pattern = (): string => words.map((word) => (word.isValue ? MARK : text(word))).join(' ')
       const silence = silences.line(low, high, seen, at, pattern)
       return {
-        structure: { score: structure, rank: structures.rank(structure) },
-        values: { score: strangest, rank: values.rank(strangest) },
+        structure: ranked(newness, structures),
+        values: ranked(strangest, values),
         rate: { score: repeated, rank: rates.rank(repeated) },
         silence: { ...silence, rank: gaps.rank(silence.score) },
         seen,
@@ -268,7 +212,7 @@ export const createJudge = (from?: ByteReader, elsewhere = false): NoveltyJudge 
       }
     },
     write(to) {
-      for (const part of [pairs, patterns, places, structures, values, rates, gaps]) part.write(to)
+      for (const part of [structure, patterns, strangeness, structures, values, rates, gaps]) part.write(to)
       for (const hash of before) to.u32(hash)
       silences.write(to)
     },

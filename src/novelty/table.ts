@@ -13,6 +13,8 @@ export interface Table {
    * Valid until the next call.
    */
   take(low: number, high: number): number
+  /** The same of an entry that stays where it is; −1 where there is none. */
+  find(low: number, high: number): number
   /** Whether the last call of `take` found none. */
   readonly isNew: boolean
   /** The index of the first word of each entry. */
@@ -82,14 +84,22 @@ export const createTable = ({ words, key, most }: TableShape, from?: ByteReader)
   setsOf(Math.min(LEAST_SETS, mostSets))
   if (from !== undefined) read(from)
 
+  const find = (low: number, high: number): number => {
+    const set = low & (sets - 1)
+    const first = set * WAYS * words
+    const end = first + used[set]! * words
+    let at = first
+    while (at < end && (u32[at] !== low >>> 0 || (key === 2 && u32[at + 1] !== high >>> 0))) at += words
+    return at === end ? -1 : at
+  }
+
   return {
+    find,
     take(low, high) {
       let set = low & (sets - 1)
       let first = set * WAYS * words
-      const end = first + used[set]! * words
-      let at = first
-      while (at < end && (u32[at] !== low >>> 0 || (key === 2 && u32[at + 1] !== high >>> 0))) at += words
-      isNew = at === end
+      const at = find(low, high)
+      isNew = at === -1
       if (!isNew) {
         if (at > first) {
           const own = u32.slice(at, at + words)

@@ -59,6 +59,30 @@ describe('a line', () => {
     expect(values.rank).toBeGreaterThanOrEqual(rank === 1 ? 0.99 : 0)
   })
 
+  test('of a known kind but for one word stands out by that word where it was always the same, and not where it always differs', () => {
+    const names = Array.from({ length: 450 }, (_, i) =>
+      String.fromCharCode(97 + (i % 26), 97 + (Math.floor(i / 26) % 26)),
+    )
+    const lines = names.map((name) => `user ${name}x came in`)
+    const judged = judgeAll([...lines, 'user zzx went in', 'user qqx came in'])
+    const [went, came] = [judged.at(-2)!, judged.at(-1)!]
+    expect(went.values.score).toBeLessThan(3)
+    expect(came.values.score).toBeLessThan(3)
+    const known = judgeAll([...steady(400), 'worker 3 lost 95 ms', 'worker 3 lost 96 ms'])
+    expect(standsOut(known.at(-2)!, 0.005)).toContain('values')
+    expect(known.at(-1)!.values.score).toBe(0)
+  })
+
+  test('whose words are known, and their order is not, stands out by its structure', () => {
+    const lines = Array.from(
+      { length: 400 },
+      (_, i) => `job ${i} of queue ${['north', 'south'][i % 2]} was done in time`,
+    )
+    const judged = judgeAll([...lines, `was done in time job 17 of queue north`], () => 0.5)
+    expect(standsOut(judged.at(-1)!, 0.005)).toEqual(['structure'])
+    expect(judged.at(-1)!.structure.score).toBeGreaterThan(4 * judged.at(-2)!.structure.score)
+  })
+
   test.each([
     ['the same line over and over', () => 'disk full', true],
     ['the same line but for its time', (i: number) => `12:00:${i + 10} 1789 disk full`, true],

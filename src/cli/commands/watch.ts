@@ -85,7 +85,7 @@ const fromLog = (flags: Following): Promise<ExitCode> => {
 export const watch = command({
   name: 'watch',
   about:
-    'Reads a stream of lines with a model that learns it from nothing, and shows the lines that stand out: kinds of lines that were not there before (structure), and known kinds with a number that does not fit (values). The first hundred lines are only learned.',
+    'Reads a stream of lines with a model that learns it from nothing, and shows the lines that stand out: kinds of lines that were not there before (structure), known kinds with a number or a word that does not fit (values), lines that come over and over (rate), and kinds that came again and again and do not any more (silence). The first hundred lines are only learned.',
   args: [{ name: 'FILE', help: 'the lines; - or nothing is standard input', required: false }],
   flags: {
     model: optional('DIR', 'folder of a model that learns what it reads (default: the shipped models/watch)'),

@@ -1,0 +1,143 @@
+/**
+ * Values that do not fit a known kind of line. Of a number: how far its decimal logarithm lies outside of what the same place of lines of that pattern had, in
+ * spreads of that place. Of a word: how surprising it is that a pattern which was never seen is a known one but for this word, by how often lines with the
+ * same other words came and how many words they had there.
+ */
+import { type ByteReader, type ByteWriter, Unreadable } from './bytes.ts'
+import { joined, SEEDS } from './hash.ts'
+import { log2 } from './log2.ts'
+import { createTable, type Table } from './table.ts'
+
+/**
+ * An entry of PLACES (of numbers in lines of a pattern) is two hashes, a count, and mean, variance and range of the logarithms; one of FRAMES (patterns without
+ * one of their words) two hashes, how many patterns they are, and the two hashes of the last one.
+ */
+const PLACES = { words: 8, key: 2, most: 4096 } as const
+const [COUNT, MEAN, VARIANCE, LOW, HIGH] = [2, 3, 4, 5, 6] as const
+const FRAMES = { words: 6, key: 2, most: 4096 } as const
+const [PATTERNS, LAST_LOW, LAST_HIGH] = [2, 3, 4] as const
+/** Of a line: words and numbers behind these are not looked at. */
+const MOST_WORDS = 64
+const MOST_NUMBERS = 32
+const MOST_DIGITS = 15
+/** Numbers that a place must have had before one can stand out, and from which on it counts in full. */
+const FEW = 5
+const MANY = 31
+const LEAST_SPREAD = 0.15
+const RATE = 0.02
+/** How fast the ends of a range come back to the mean. */
+const FORGETTING = 0.002
+const LOG10_2 = 0.3010299956639812
+const MOST_COUNT = 0xffffffff
+/** What stands in a frame for the word that is left out. */
+const HOLE = 4
+
+const isDigit = (byte: number): boolean => byte >= 0x30 && byte <= 0x39
+
+/** Decimal logarithms of the line's numbers + 1; NaN for one that is too long. */
+const numbersOf = (line: Uint8Array): readonly number[] => {
+  const numbers: number[] = []
+  for (let from = 0; from < line.length && numbers.length < MOST_NUMBERS; from += 1) {
+    if (!isDigit(line[from]!)) continue
+    let number = 0
+    const began = from
+    for (; from < line.length && isDigit(line[from]!); from += 1) number = number * 10 + line[from]! - 0x30
+    numbers.push(from - began > MOST_DIGITS ? Number.NaN : log2(number + 1) * LOG10_2)
+  }
+  return numbers
+}
+
+export interface Values {
+  /** How strange the strangest number of a line is whose pattern has these hashes, in spreads. Then its numbers are known. */
+  numbers(line: Uint8Array, low: number, high: number): number
+  /**
+   * How surprising the word is by which the pattern of these words differs from a known one, bits; 0 for a known pattern. `seen`: lines of the pattern before;
+   * `seenOf`: of another one.
+   */
+  word(
+    words: readonly number[],
+    pattern: PatternKey,
+    seen: number,
+    seenOf: (low: number, high: number) => number,
+  ): number
+  write(to: ByteWriter): void
+}
+
+/** The hashes of a pattern. */
+export interface PatternKey {
+  readonly low: number
+  readonly high: number
+}
+
+const readPlaces = (from?: ByteReader): Table => {
+  const places = createTable(PLACES, from)
+  for (const at of places.entries())
+    for (const field of [MEAN, VARIANCE, LOW, HIGH])
+      if (!(Math.abs(places.f32[at + field]!) <= 1000))
+        throw new Unreadable('has a place of numbers that none can have')
+  return places
+}
+
+/** `from`: what `write` wrote. Throws `Unreadable`. */
+export const createValues = (from?: ByteReader): Values => {
+  const places = readPlaces(from)
+  const frames = createTable(FRAMES, from)
+
+  /** How far a number's logarithm lies outside of the range of its place, in spreads of the place. Then the number is added to the place. */
+  const strangeness = (at: number, x: number): number => {
+    const { u32, f32 } = places
+    const count = u32[at + COUNT]!
+    u32[at + COUNT] = Math.min(count + 1, MOST_COUNT)
+    if (count === 0) {
+      f32[at + MEAN] = x
+      f32[at + LOW] = x
+      f32[at + HIGH] = x
+      return 0
+    }
+    const [mean, variance, low, high] = [f32[at + MEAN]!, f32[at + VARIANCE]!, f32[at + LOW]!, f32[at + HIGH]!]
+    const outside = Math.max(x - high, low - x, 0) / (Math.sqrt(Math.max(variance, 0)) + LEAST_SPREAD)
+    const rate = Math.max(1 / (count + 1), RATE)
+    const next = mean + rate * (x - mean)
+    f32[at + MEAN] = next
+    f32[at + VARIANCE] = (1 - rate) * (variance + rate * (x - mean) * (x - mean))
+    f32[at + LOW] = Math.min(x, low + (next - low) * FORGETTING)
+    f32[at + HIGH] = Math.max(x, high - (high - next) * FORGETTING)
+    return count < FEW ? 0 : outside * Math.min(1, log2(count + 1) / log2(MANY + 1))
+  }
+
+  return {
+    numbers(line, low, high) {
+      let strangest = 0
+      for (const [i, x] of numbersOf(line).entries()) {
+        if (Number.isNaN(x)) continue
+        strangest = Math.max(strangest, strangeness(places.take(joined(low, i), joined(high, i)), x))
+      }
+      return strangest
+    },
+    word(words, { low, high }, seen, seenOf) {
+      // A pattern that comes again keeps its frames: at its first, second, fourth, eighth line and so on.
+      if ((seen & (seen - 1)) !== 0 || words.length > MOST_WORDS) return 0
+      let most = 0
+      for (const [hole, word] of words.entries()) {
+        const without = words.with(hole, HOLE)
+        const at = frames.take(without.reduce(joined, SEEDS[0]), without.reduce(joined, SEEDS[1]))
+        const { u32 } = frames
+        if (frames.isNew) u32[at + PATTERNS] = 1
+        else if (seen === 0) {
+          const patterns = u32[at + PATTERNS]!
+          // A number is no word: where one stands in place of another word, both patterns have words.
+          if (word !== 1)
+            most = Math.max(most, log2((seenOf(u32[at + LAST_LOW]!, u32[at + LAST_HIGH]!) + patterns) / patterns))
+          u32[at + PATTERNS] = Math.min(patterns + 1, MOST_COUNT)
+        }
+        u32[at + LAST_LOW] = low
+        u32[at + LAST_HIGH] = high
+      }
+      return most
+    },
+    write(to) {
+      places.write(to)
+      frames.write(to)
+    },
+  }
+}

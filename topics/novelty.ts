@@ -20,7 +20,7 @@ export const lineNovelty = z.strictObject({
   bits: z.number(),
   /** A kind of line that was not there before. */
   structure: standing,
-  /** A known kind with a number that does not fit. */
+  /** A known kind with a number or a word that does not fit. */
   values: standing,
   /** The same line over and over; of lines that were told before there were rates it is missing. */
   rate: standing.optional(),

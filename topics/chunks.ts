@@ -1,5 +1,5 @@
 import { z } from 'zod'
-import { KEPT, sessionId, type TopicContract } from './common.ts'
+import { KEPT, MAX_JOIN, sessionId, type TopicContract } from './common.ts'
 
 /** Characters of the `id` of an event, and of a request's. */
 export const MOST_ID = 256
@@ -28,6 +28,11 @@ export const open = z.strictObject({
   surprisal: z.boolean().default(false),
   /** Tell of each line that was read what was new about it, with each observation. */
   novelty: z.boolean().default(false),
+  /**
+   * With `novelty`: a regular expression (docs/grammars.md) that is found in the first line of a record of several lines, such as a stack trace. A line
+   * without it belongs to the record before, and a record is told of as one line.
+   */
+  join: z.string().min(1).max(MAX_JOIN).optional(),
   /** Of a model with a memory outside: tell what the memory did, in `remembered` observations. */
   memory: z.boolean().default(false),
   /** Of a model that draws from several perspectives: tell what each draw found, in `perspectives` observations. */

@@ -46,3 +46,6 @@ export const KEPT = {
   'retention.bytes': '-1',
   'max.message.bytes': '1048576',
 } as const
+
+/** Characters of the regular expression that begins a record of several lines. */
+export const MAX_JOIN = 256

@@ -1,5 +1,5 @@
 import { z } from 'zod'
-import { cause, chain, count, KEPT, sessionId, sha256, type TopicContract } from './common.ts'
+import { cause, chain, count, KEPT, MAX_JOIN, sessionId, sha256, type TopicContract } from './common.ts'
 import { keptRules } from './input.ts'
 import { lineNovelty } from './novelty.ts'
 
@@ -108,6 +108,8 @@ export const head = z.strictObject({
   settings: z.strictObject({
     surprisal: z.boolean(),
     novelty: z.literal(true).optional(),
+    /** Of a session with `novelty` whose lines are joined. */
+    join: z.string().min(1).max(MAX_JOIN).optional(),
     memory: z.literal(true).optional(),
     perspectives: z.literal(true).optional(),
   }),

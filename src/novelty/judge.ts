@@ -92,7 +92,8 @@ const MOST_SCORE = 3e38
 const MOST_COUNT = 0xffffffff
 
 const isDigit = (byte: number): boolean => byte >= 0x30 && byte <= 0x39
-const isBlank = (byte: number): boolean => byte === 0x20 || byte === 0x09
+/** Line ends stand between the lines of a record. */
+const isBlank = (byte: number): boolean => byte === 0x20 || byte === 0x09 || byte === 0x0a
 
 interface Stretch {
   readonly from: number

@@ -1,16 +1,18 @@
 /**
- * The lines of a stream of tokens, each judged when its end is read. Where a line ends depends on the bytes alone, so the same lines are judged whatever
- * pieces the stream came in. The line that has not ended is a part of the state.
+ * The lines of a stream of tokens, each judged when its end is read; or its records of several lines, judged when the first line of the next one has ended.
+ * Where a line ends depends on the bytes alone, so the same lines are judged whatever pieces the stream came in. What has not ended is a part of the state.
  */
 import { LINES_OF_TOKEN, type LineNovelty } from '../../topics/novelty.ts'
 import { textOf } from '../text.ts'
-import { type ByteReader, createReader, createWriter, isCount, Unreadable } from './bytes.ts'
+import { type ByteReader, type ByteWriter, createReader, createWriter, isCount, Unreadable } from './bytes.ts'
 import { createJudge, type Novelty, type NoveltyJudge, type Standing } from './judge.ts'
 
 const LINE_END = 0x0a
 const RETURN = 0x0d
 /** Bytes of a line behind these cost what they cost, and are not looked at. */
 const MOST_LINE = 4096
+/** A record ends where it would be longer, so that one is told of where no line begins another. */
+const MOST_RECORD = 1 << 20
 /** What nothing predicts, the first byte of a context, in bits. */
 const UNPREDICTED = 8
 /** The rank from which on a line's text, pattern and words are told, and characters of them. */
@@ -19,15 +21,18 @@ const TOLD_TEXT = 200
 const TOLD_WORD = 40
 const VERSION = 3
 // biome-ignore lint/suspicious/noControlCharactersInRegex: they are what is looked for.
-const CONTROLS = /[\u0000-\u001f\u007f]/g
+const CONTROLS = /[\u0000-\u0009\u000b-\u001f\u007f]/g
 const LONE_HALF = /[\ud800-\udbff]$/
+
+/** Whether a line begins a record. Lines that do not are joined to the one before; null: each line is a record. */
+export type Begins = ((line: Uint8Array) => boolean) | null
 
 /** Judges the lines of one session. */
 export interface LineJudge {
-  /** Reads a token of these bytes, fed at this pulse; `nats`: NaN where nothing predicted it. Adds the lines that it ends to `told`. */
-  token(bytes: Uint8Array, nats: number, pulse: number, told: LineNovelty[]): void
-  /** Judges what was read of a line as a whole one, at the end of a text; `pulse`: of the next token. */
-  end(pulse: number): readonly LineNovelty[]
+  /** Reads a token of these bytes, fed at this pulse; `nats`: NaN where nothing predicted it. Adds the lines, or records, that it ends to `told`. */
+  token(bytes: Uint8Array, nats: number, pulse: number, told: LineNovelty[], begins?: Begins): void
+  /** Judges what was read of a line or record as a whole one, at the end of a text; `pulse`: of the next token. */
+  end(pulse: number, begins?: Begins): readonly LineNovelty[]
   /** One that goes on by itself. */
   copy(): LineJudge
   /** What judges lines with what it remembers of them, for another stream. A line that has not ended ends here. */
@@ -36,12 +41,76 @@ export interface LineJudge {
   state(): Uint8Array
 }
 
+/** Bytes that were read: how many, of which the first are held with the bits of each; the pulse of the first; what they cost, bits. */
+interface Piece {
+  size: number
+  began: number
+  cost: number
+  readonly held: Uint8Array
+  readonly bits: Float64Array
+}
+
+const createPiece = (): Piece => ({
+  ...{ size: 0, began: 0, cost: 0 },
+  ...{ held: new Uint8Array(MOST_LINE), bits: new Float64Array(MOST_LINE) },
+})
+
+const heldOf = ({ size }: Piece): number => Math.min(size, MOST_LINE)
+
+const append = (piece: Piece, byte: number, bits: number, pulse: number): void => {
+  if (piece.size === 0) piece.began = pulse
+  if (piece.size < MOST_LINE) {
+    piece.held[piece.size] = byte
+    piece.bits[piece.size] = bits
+  }
+  piece.size += 1
+  piece.cost += bits
+}
+
+/** `next` behind a line end of these bits. What of it was not held is not held there either. */
+const join = (piece: Piece, next: Piece, bits: number): void => {
+  const { size, cost } = next
+  const held = heldOf(next)
+  append(piece, LINE_END, bits, next.began)
+  const room = Math.max(0, Math.min(held, MOST_LINE - piece.size))
+  piece.held.set(next.held.subarray(0, room), Math.min(piece.size, MOST_LINE))
+  piece.bits.set(next.bits.subarray(0, room), Math.min(piece.size, MOST_LINE))
+  piece.size += size
+  piece.cost += cost
+}
+
+const empty = (piece: Piece): void => {
+  piece.size = 0
+  piece.cost = 0
+}
+
+const readPiece = (from: ByteReader): Piece => {
+  const piece = createPiece()
+  piece.size = from.f64()
+  piece.began = from.f64()
+  piece.cost = from.f64()
+  if (!isCount(piece.size) || !isCount(piece.began)) throw new Unreadable('has a line of no length')
+  if (!isCost(piece.cost)) throw new Unreadable('has a line that nothing can cost')
+  const length = heldOf(piece)
+  piece.held.set(from.bytes(length))
+  for (let at = 0; at < length; at += 1) piece.bits[at] = from.f64()
+  if (!piece.bits.every(isCost)) throw new Unreadable('has a byte that nothing can cost')
+  return piece
+}
+
+const writePiece = (piece: Piece, to: ByteWriter): void => {
+  for (const number of [piece.size, piece.began, piece.cost]) to.f64(number)
+  const length = heldOf(piece)
+  to.bytes(piece.held.subarray(0, length))
+  for (const own of piece.bits.subarray(0, length)) to.f64(own)
+}
+
 /** So that sums of them stay numbers. The largest surprisal of a token is some 1e39 bits. */
 const isCost = (bits: number): boolean => Math.abs(bits) <= 1e50
 /** Never −0, which JSON would change. */
 const rounded = (number: number): number => Math.round(number * 1000) / 1000 + 0
 const standing = ({ score, rank }: Standing): Standing => ({ score: Math.max(0, rounded(score)), rank })
-/** Characters that JSON writes as six bytes are replaced, so that an observation has a bound. */
+/** Characters that JSON writes as six bytes are replaced, so that an observation has a bound. A record has line ends. */
 const cut = (text: string, most: number): string =>
   (text.length > most ? `${text.slice(0, most).replace(LONE_HALF, '')}…` : text).replace(CONTROLS, '\ufffd')
 
@@ -80,89 +149,111 @@ const toldOf = (
 export const createLineJudge = (from?: Uint8Array): LineJudge => {
   const reader: ByteReader | undefined = from && createReader(from)
   if (reader !== undefined && reader.u32() !== VERSION) throw new Unreadable('is of another version')
-  const held = new Uint8Array(MOST_LINE)
-  const bits = new Float64Array(MOST_LINE)
-  /** Bytes of the line so far, of which `held` has the first; where it began; what it cost; bits of tokens without bytes; and lines before it. */
-  let [size, began, cost, carried, count] = [0, 0, 0, 0, 0]
+  /** Bits of tokens without bytes; lines told before; and of the record behind `record`: the pulse behind its last line's end, whose bits these are. */
+  let [carried, count, to, ending] = [0, 0, 0, 0]
+  let [line, record]: [Piece, Piece | null] = [createPiece(), null]
   if (reader !== undefined) {
-    size = reader.f64()
-    began = reader.f64()
-    cost = reader.f64()
     carried = reader.f64()
     count = reader.f64()
-    if (![size, began, count].every(isCount)) throw new Unreadable('has a line of no length')
-    if (!isCost(cost) || !isCost(carried)) throw new Unreadable('has a line that nothing can cost')
-    const length = Math.min(size, MOST_LINE)
-    held.set(reader.bytes(length))
-    for (let at = 0; at < length; at += 1) bits[at] = reader.f64()
-    if (!bits.every(isCost)) throw new Unreadable('has a byte that nothing can cost')
+    to = reader.f64()
+    ending = reader.f64()
+    if (!isCount(count) || !isCount(to)) throw new Unreadable('has no number of lines')
+    if (!isCost(carried) || !isCost(ending)) throw new Unreadable('has a line that nothing can cost')
+    line = readPiece(reader)
+    if (reader.count(1) === 1) record = readPiece(reader)
+    if (record?.size === 0) throw new Unreadable('has a record without a line')
   }
   const judge = createJudge(reader)
   reader?.end()
 
-  const ended = (pulse: number): LineNovelty => {
-    const all = Math.min(size, MOST_LINE)
-    const length = all > 0 && all === size && held[all - 1] === RETURN ? all - 1 : all
-    const line = held.subarray(0, length)
-    const novelty = judge.judge(line, bits.subarray(0, length), began)
+  /** What is told of a piece that ended; it is empty then. */
+  const ended = (piece: Piece, pulse: number): LineNovelty => {
+    const all = heldOf(piece)
+    const length = all > 0 && all === piece.size && piece.held[all - 1] === RETURN ? all - 1 : all
+    const text = piece.held.subarray(0, length)
+    const novelty = judge.judge(text, piece.bits.subarray(0, length), piece.began)
     count += 1
-    const told = toldOf(novelty, line, {
+    const told = toldOf(novelty, text, {
       line: count,
-      fromPulse: began,
+      fromPulse: piece.began,
       toPulse: pulse,
-      bytes: size,
-      bits: rounded(cost),
+      bytes: piece.size,
+      bits: rounded(piece.cost),
     })
-    size = 0
-    cost = 0
+    empty(piece)
     return told
   }
 
+  /** The record before a line that begins one. Then the line, which ended at `pulse`, is its record's last one. */
+  const taken = (bits: number, pulse: number, isFirst: boolean): LineNovelty[] => {
+    if (record !== null && !isFirst) {
+      join(record, line, ending)
+      empty(line)
+    } else {
+      const before = record
+      record = line
+      line = before ?? createPiece()
+    }
+    const told = isFirst && line.size > 0 ? [ended(line, to)] : []
+    to = pulse
+    ending = bits
+    return told
+  }
+
+  /** What a line that ended at `pulse` ends. */
+  const endLine = (bits: number, pulse: number, begins: Begins): LineNovelty[] => {
+    if (begins !== null) {
+      const isLong = record !== null && record.size + 1 + line.size > MOST_RECORD
+      return taken(bits, pulse, isLong || begins(line.held.subarray(0, heldOf(line))))
+    }
+    if (record === null) return [ended(line, pulse)]
+    // Records are joined no longer: this line is the last that was.
+    taken(bits, pulse, false)
+    return endRecord()
+  }
+
+  const endRecord = (): LineNovelty[] => {
+    if (record === null) return []
+    const told = ended(record, to)
+    record = null
+    return [told]
+  }
+
   return {
-    token(bytes, nats, pulse, told) {
+    token(bytes, nats, pulse, told, begins = null) {
       carried += Number.isNaN(nats) ? bytes.length * UNPREDICTED : nats / Math.LN2
       if (bytes.length === 0) return
       const each = carried / bytes.length
       carried = 0
       const before = told.length
-      for (let at = 0; at < bytes.length; at += 1) {
-        const byte = bytes[at]!
-        if (byte === LINE_END && told.length < before + LINES_OF_TOKEN) {
-          if (size > 0) told.push(ended(pulse + 1))
-          continue
-        }
-        if (size === 0) began = pulse
-        if (size < MOST_LINE) {
-          held[size] = byte
-          bits[size] = each
-        }
-        size += 1
-        cost += each
+      for (const byte of bytes) {
+        if (byte !== LINE_END || told.length >= before + LINES_OF_TOKEN) append(line, byte, each, pulse)
+        else if (line.size > 0) told.push(...endLine(each, pulse + 1, begins))
       }
     },
-    end: (pulse) => (size === 0 ? [] : [ended(pulse)]),
+    end: (pulse, begins = null) => [...(line.size === 0 ? [] : endLine(0, pulse, begins)), ...endRecord()],
     copy() {
       return createLineJudge(this.state())
     },
     elsewhere() {
-      if (size > 0) {
+      if (line.size > 0 || record !== null) {
         const whole = this.copy()
         whole.end(0)
         return whole.elsewhere()
       }
-      const to = createWriter()
-      judge.write(to)
-      return createJudge(createReader(to.done()), true)
+      const own = createWriter()
+      judge.write(own)
+      return createJudge(createReader(own.done()), true)
     },
     state() {
-      const to = createWriter()
-      to.u32(VERSION)
-      for (const number of [size, began, cost, carried, count]) to.f64(number)
-      const length = Math.min(size, MOST_LINE)
-      to.bytes(held.subarray(0, length))
-      for (const own of bits.subarray(0, length)) to.f64(own)
-      judge.write(to)
-      return to.done()
+      const own = createWriter()
+      own.u32(VERSION)
+      for (const number of [carried, count, to, ending]) own.f64(number)
+      writePiece(line, own)
+      own.u32(record === null ? 0 : 1)
+      if (record !== null) writePiece(record, own)
+      judge.write(own)
+      return own.done()
     },
   }
 }

@@ -17,7 +17,6 @@ import { failpoint } from '../failpoint.ts'
 import type { Matcher } from '../grammar/index.ts'
 import { sha256 } from '../hash.ts'
 import type { Tokenizer } from '../models/tokenizer/types.ts'
-import { standsOut } from '../novelty/stands-out.ts'
 import * as conductor from '../state/conductor.ts'
 import { type Fingerprints, type Head, pulseMismatch } from '../state/head.ts'
 import { createHistory, type History } from '../state/history.ts'
@@ -25,6 +24,7 @@ import { adaptedIn } from './adapted.ts'
 import { matcherOf, submitBound } from './bound.ts'
 import { createDetokenizer, NO_TEXT } from './detokenize.ts'
 import { alternativesIn, drawing, followsItself } from './drawing.ts'
+import { alertsOf, endOfLines, judged, linesIn } from './lines.ts'
 import { perspectivesIn } from './perspectives.ts'
 import { rememberedIn } from './remembered.ts'
 import { reasonOf, SessionLost, setAside } from './set-aside.ts'
@@ -105,7 +105,7 @@ const resumes = (head: Head, { record, hash }: Tokenized): boolean => {
 /** The settings that an event gives its session. */
 export const settingsOf = (event: Tokenized['event']): Head['settings'] => ({
   surprisal: event.type === 'open' && event.surprisal,
-  ...(event.type === 'open' && event.novelty && { novelty: true as const }),
+  ...(event.type === 'open' && event.novelty && { novelty: true as const, ...(event.join && { join: event.join }) }),
   ...(event.type === 'open' && event.memory && { memory: true as const }),
   ...(event.type === 'open' && event.perspectives && { perspectives: true as const }),
 })
@@ -123,45 +123,6 @@ const moved = (head: Head, result: WorkResult, tokens: number): Head => {
     chain: result.head.chain,
     cursor: { ...head.cursor, token: head.cursor.token + tokens, rng: pulse, pulse },
   }
-}
-
-/** The head behind lines that ended. */
-const judged = (head: Head, lines: readonly LineNovelty[]): Head => {
-  if (lines.length === 0) return head
-  const digest = sha256((head.novelty?.digest ?? '') + JSON.stringify(lines)).slice(0, 32)
-  return {
-    ...head,
-    novelty: { lines: lines.at(-1)!.line, digest },
-    span: { ...head.span, lines: [...(head.span.lines ?? []), ...lines] },
-  }
-}
-
-/** The alerts of lines that stand out, where the input asks for them. */
-const alertsOf = (lines: readonly LineNovelty[], { session, event, record, alerts }: Tokenized): readonly Output[] => {
-  if (alerts === undefined) return []
-  const common = { type: 'alert', version: 1, session, cause: causeOf(record, event.id ?? null) } as const
-  return lines.flatMap((line): Output[] => {
-    const parts = standsOut(line, alerts)
-    return parts.length === 0
-      ? []
-      : [{ to: 'alerts', value: { ...common, pulse: line.toPulse, standsOut: parts, line } }]
-  })
-}
-
-/** What was new about the lines that ended with `ids`, where the session asks for it. */
-const linesIn = (
-  { settings, conductor: { globalStep } }: Head,
-  history: History,
-  ids: Int32Array,
-  nats: Float32Array,
-  tokenizer: Tokenizer | null,
-): readonly LineNovelty[] => {
-  if (!settings.novelty || tokenizer === null) return []
-  const judge = history.lines()
-  const from = globalStep - ids.length
-  const told: LineNovelty[] = []
-  for (const [at, value] of nats.entries()) judge.token(tokenizer.bytesOf(ids[at]!), value, from + at, told)
-  return told
 }
 
 /** Adds what reading `ids` cost, token by token in order, so that the sum does not depend on the cut. */
@@ -463,7 +424,7 @@ export async function* advance(
     const read = head.cursor.token === ids.length
     const lines = [
       ...linesIn(head, session.history, slice, result.nats, engine.tokenizer),
-      ...(read && work.novelty && readsText ? session.history.lines().end(head.conductor.globalStep) : []),
+      ...(read && work.novelty && readsText ? endOfLines(head, session.history) : []),
     ]
     head = judged(head, lines)
     outputs.push(...alertsOf(lines, work))
@@ -523,7 +484,7 @@ export async function* advance(
 
   // The end of a text ends its last line.
   const isEnd = (event.type === 'boundary' || event.type === 'close') && session.head.settings.novelty === true
-  const lines = isEnd ? session.history.lines().end(session.head.conductor.globalStep) : []
+  const lines = isEnd ? endOfLines(session.head, session.history) : []
   session.head = judged(session.head, lines)
   outputs.push(...alertsOf(lines, work))
   if (event.type === 'text' || event.type === 'tokens' || ids.length > 0 || lines.length > 0) {

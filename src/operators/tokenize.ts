@@ -14,6 +14,7 @@ import type { Tokenizer } from '../models/tokenizer/types.ts'
 import type { Head } from '../state/head.ts'
 import { faultOfFork, NOBODY, type Others } from './fork.ts'
 import { faultOfPlace } from './input.ts'
+import { faultOfJoin } from './lines.ts'
 import { idsOfToken, MOST_IDS } from './perspectives.ts'
 import { ruled } from './text-requests.ts'
 import { type Cancel, isCancel, type Rejected, type Tokenized, type Valid } from './types.ts'
@@ -198,7 +199,10 @@ export const tokenizeEvent = (
     return reject(`${stopped.reason} A "${event.type}" event arrived.`)
   }
   const fault =
-    faultOfMemory(event, outerMemory, head?.archived ?? 0) ?? faultOfExperts(event, model) ?? faultOfBound(event, given)
+    faultOfMemory(event, outerMemory, head?.archived ?? 0) ??
+    faultOfExperts(event, model) ??
+    faultOfBound(event, given) ??
+    faultOfJoin(event)
   if (fault !== null) return reject(fault)
   if (event.type === 'open' && event.from !== undefined) {
     const parent = others.newest(event.from.session)

@@ -98,10 +98,12 @@ const faultOfArchived = ({ archived, conductor }: Head, { outerMemory }: Positio
     : null
 }
 
-const faultOfSettings = ({ settings }: Head, { perspectives }: Positions): string | null =>
-  settings.perspectives && perspectives === null
+const faultOfSettings = ({ settings }: Head, { perspectives }: Positions): string | null => {
+  if (settings.join !== undefined && !settings.novelty) return 'it joins lines and tells of none'
+  return settings.perspectives && perspectives === null
     ? 'it asks what perspectives find, and the model does not draw from several'
     : null
+}
 
 /** The rule that the head breaks, as the second half of a sentence ("Session … cannot be used: …"); null: none. */
 export const faultOf = (head: Head, model: Positions = { positions: null }): string | null => {

@@ -242,6 +242,39 @@ describe('a stream that begins with what a session has read', () => {
   })
 })
 
+test('records of several lines are one where the session joins them', async () => {
+  const log = `file:${join(folder, 'joined.db')}`
+  const trace = 'Caused by: no oil in the lamp\n\tat harbour.Lamp.light(Lamp.java:42)'
+  const lines = [...usual.slice(0, 300), `2026 the lamp went out\n${trace}`, ...usual.slice(300, 400)]
+  const file = join(folder, 'joined.log')
+  writeFileSync(file, lines.map((line) => `${line.startsWith('2026') ? '' : '2026 '}${line}\n`).join(''))
+  const fed = await continuo([
+    'feed',
+    file,
+    '--log',
+    log,
+    '--session',
+    'app',
+    '--novelty',
+    '--join',
+    '^\\d{4} ',
+    '--close',
+  ])
+  expect(fed).toMatchObject({ code: 0 })
+  expect(await continuo(['run', '--log', log, '--model', 'models/watch', '--until-idle', '50'])).toMatchObject({
+    code: 0,
+  })
+  const shown = await json<Shown>('watch', '--log', log, '--from-beginning', '--until-idle', '50')
+  expect(shown.find(({ line }) => line === 301)).toMatchObject({
+    text: `2026 the lamp went out\n${trace.replace('\t', '\ufffd')}`,
+  })
+  expect(await continuo(['verify', '--log', log, '--model', 'models/watch'])).toMatchObject({ code: 0 })
+  expect((await continuo(['feed', file, '--log', log, '--session', 'app', '--novelty', '--join', '('])).err).toContain(
+    '--join cannot be used',
+  )
+  expect((await continuo(['feed', file, '--log', log, '--session', 'app', '--join', 'a'])).err).toContain('--novelty')
+})
+
 test('a control sequence in a line does not reach a terminal as one in JSON', async () => {
   const evil = join(folder, 'evil.log')
   writeFileSync(evil, [...usual, '\u001b[2J wiped the screen and everything on it'].join('\n'))

@@ -67,6 +67,59 @@ describe('what a session remembers of its lines', () => {
     for (const one of told) expect(lineNovelty.safeParse(one).error).toBeUndefined()
   })
 
+  test('records of several lines are told when the next one has begun, wherever the text was cut', () => {
+    const begins = (bytes: Uint8Array): boolean => bytes[0] === 0x3e
+    const stack = Buffer.from(
+      Array.from(
+        { length: 450 },
+        (_, i) => `${i % 3 === 0 ? '> ' : '  at '}${line(i)}${i % 5 === 0 ? '\r\n' : '\n'}`,
+      ).join(''),
+    )
+    const all = (state: (judge: LineJudge, at: number) => LineJudge): readonly LineNovelty[] => {
+      let judge = createLineJudge()
+      const told: LineNovelty[] = []
+      for (let at = 0; at < stack.length; at += 1) {
+        judge.token(stack.subarray(at, at + 1), 0.5, at, told, begins)
+        judge = state(judge, at)
+      }
+      return [...told, ...judge.end(stack.length, begins)]
+    }
+    const told = all((judge) => judge)
+    const records = stack.toString().split(/^(?=> )/m)
+    expect(told.map(({ bytes }) => bytes)).toEqual(records.map((record) => Buffer.byteLength(record) - 1))
+    const place = records.reduce<number[]>((at, record) => [...at, at.at(-1)! + Buffer.byteLength(record)], [0])
+    expect(told.map(({ fromPulse, toPulse }) => [fromPulse, toPulse])).toEqual(
+      records.map((_, i) => [place[i], place[i + 1]]),
+    )
+    for (const one of told) {
+      expect(lineNovelty.safeParse(one).error).toBeUndefined()
+      expect(one.bits).toBeCloseTo((one.bytes * 0.5) / Math.LN2, 2)
+    }
+    expect(told.some(({ text }) => text?.includes('\n  at '))).toBe(true)
+    expect(all((judge, at) => (at % 97 === 0 ? createLineJudge(judge.state()) : judge))).toEqual(told)
+  })
+
+  test('a record that nothing ends is told of before it is very long', () => {
+    const judge = createLineJudge()
+    const told: LineNovelty[] = []
+    const long = Buffer.from(`${'x'.repeat(65_535)}\n`)
+    for (let i = 0; i < 40; i += 1) judge.token(long, 1, i, told, () => false)
+    expect(told.map(({ bytes }) => bytes)).toEqual([65_536 * 16 - 1, 65_536 * 16 - 1])
+  })
+
+  test('records that are joined no longer end with the next line', () => {
+    const judge = createLineJudge()
+    const told: LineNovelty[] = []
+    judge.token(Buffer.from('a\n'), 1, 0, told, () => true)
+    expect(told).toEqual([])
+    judge.token(Buffer.from('b\n'), 1, 1, told)
+    judge.token(Buffer.from('c\n'), 1, 2, told)
+    expect(told.map(({ bytes, line }) => [line, bytes])).toEqual([
+      [1, 3],
+      [2, 1],
+    ])
+  })
+
   test('a token that ends several lines ends one', () => {
     const judge = createLineJudge()
     const told = token(judge, Buffer.from('a\nb\n\nc'), 1, 0)

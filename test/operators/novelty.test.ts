@@ -6,6 +6,7 @@ import { verifyLog } from '../../src/operators/verify.ts'
 import { watchModel } from '../../src/places.ts'
 import { alert } from '../../topics/alerts.ts'
 import type { ChunkInput } from '../../topics/chunks.ts'
+import { DEAD_LETTER_HEADERS } from '../../topics/deadletters.ts'
 import { type LineNovelty, NOVELTY_SPAN } from '../../topics/novelty.ts'
 import type { Observed } from '../../topics/observations.ts'
 import { eventually } from '../streams/helpers.ts'
@@ -30,6 +31,55 @@ const linesOf = async (bench: Bench, session: string): Promise<readonly LineNove
   (await observed(bench, session)).flatMap(({ lines = [] }) => lines)
 
 describe('a session that is to tell what is new', () => {
+  test('joins the lines of a record where it was opened so, in any cut, from worker to worker, and in a fork', () =>
+    use(async (bench) => {
+      const joining: ChunkInput = { type: 'open', novelty: true, join: '^\\d{2}:' }
+      const trace = '  at lamp.light\n  at harbour.night\n'
+      const text = Array.from({ length: 220 }, (_, i) => line(i) + (i % 9 === 0 ? trace : '')).join('')
+      await bench.feed(event('once', joining), ...texts('once', text, 1 << 20), event('once', { type: 'close' }))
+      await bench.settle()
+      const once = await linesOf(bench, 'once')
+      expect(once).toHaveLength(220)
+      expect(once.filter(({ bytes }) => bytes > 60)).toHaveLength(25)
+
+      // The cut falls inside a record.
+      const cut = text.indexOf('  at harbour', 5000) + 4
+      await bench.feed(event('cut', joining), ...texts('cut', text.slice(0, cut), 37))
+      await bench.settle({ snapshotEvery: 1 })
+      await bench.feed(
+        event('child', { ...joining, from: { session: 'cut' } }),
+        ...texts('cut', text.slice(cut), 1001),
+        ...texts('child', text.slice(cut), 10_000),
+        event('cut', { type: 'close' }),
+        event('child', { type: 'close' }),
+      )
+      await bench.settle({ snapshotEvery: 1 << 20 })
+      const told = await linesOf(bench, 'cut')
+      expect(told).toEqual(once)
+      const child = await linesOf(bench, 'child')
+      expect(child).toEqual(once.slice(-child.length))
+      await verified(bench)
+    }))
+
+  test('and cannot join them as asked is told why', () =>
+    use(async (bench) => {
+      await bench.feed(
+        event('s', { type: 'open', join: 'a' }),
+        event('s', { type: 'open', novelty: true, join: '(' }),
+        event('s', { type: 'open', novelty: true, join: '' }),
+        event('s', { type: 'text', text: 'a\n' }),
+      )
+      await bench.settle()
+      const letters = await bench.records('deadletters')
+      const reasons = letters.map(({ headers }) =>
+        Buffer.from(headers.find(([name]) => name === DEAD_LETTER_HEADERS.reason)![1]).toString(),
+      )
+      expect(reasons).toHaveLength(3)
+      expect(reasons[0]).toMatch(/has "join" without "novelty"/)
+      expect(reasons[1]).toMatch(/"join" cannot be used: it is no regular expression/)
+      expect(reasons[2]).toMatch(/join/)
+    }))
+
   test('tells the same of each line in any cut, from worker to worker, as one that reads all at once', () =>
     use(async (bench) => {
       const text = usual(0, 300) + ODD + usual(300, 330)

@@ -1,11 +1,12 @@
 import { randomUUID } from 'node:crypto'
 import { type ChunkInput, MAX_GENERATE_TOKENS, MAX_RUN } from '../../../topics/chunks.ts'
-import { sessionId } from '../../../topics/common.ts'
+import { MAX_JOIN, sessionId } from '../../../topics/common.ts'
 import { PARTITIONERS } from '../../../topics/input.ts'
 import { MAX_CHUNK_BYTES } from '../../client/chunks.ts'
 import { toFeed } from '../../client/declared.ts'
 import { CHUNK_BYTES, type Fed, feed as feedLog } from '../../client/feed.ts'
 import { ensureInput, namesOf } from '../../client/topics.ts'
+import { openSearch } from '../../grammar/search.ts'
 import type { EventLog } from '../../streams/log.ts'
 import { command, type ExitCode } from '../command.ts'
 import { checkInput, logFlags, sessionFlag, withLog } from '../common.ts'
@@ -19,6 +20,13 @@ import { exitCodeOfSignal, untilSignal } from '../signals.ts'
 export const checkSession = (id: string, flag = '--session'): string => {
   if (sessionId.safeParse(id).success) return id
   throw usage(`${flag} takes 1 to 512 characters; this one has ${id.length}.`)
+}
+
+/** Throws for what a worker would refuse. */
+const checkJoin = (pattern: string): void => {
+  if (pattern.length === 0 || pattern.length > MAX_JOIN)
+    throw usage(`--join takes 1 to ${MAX_JOIN} characters; this one has ${pattern.length}.`)
+  openSearch(pattern, '--join')
 }
 
 /** Where what was sent lies, as the end of a sentence. */
@@ -52,6 +60,10 @@ export const feed = command({
     ),
     surprisal: on('have the surprisal of every token reported: −ln of its probability'),
     novelty: on('have each line reported: how new it is, for `continuo watch --log`'),
+    join: optional(
+      'REGEX',
+      'with --novelty: only lines in which it is found begin a record; others are joined to the one before',
+    ),
     generate: optionalWhole('N', 'then continue for N tokens', { min: 1, max: MAX_GENERATE_TOKENS }),
     'request-id': optional('ID', 'name of that request (default: a random one)'),
     ...samplingFlags,
@@ -78,6 +90,8 @@ export const feed = command({
     if (requestId === null)
       refuseIdle(given, ['request-id', 'top-logprobs', ...Object.keys(samplingFlags)], '--generate N')
     if (file === undefined) refuseIdle(given, ['chunk-bytes', 'encoding'], 'a FILE, or - for standard input')
+    if (!flags.novelty) refuseIdle(given, ['join'], '--novelty')
+    if (flags.join !== undefined) checkJoin(flags.join)
     const after: ChunkInput[] = []
     if (requestId !== null) after.push(generateEvent(requestId, flags.generate!, flags))
     if (flags.boundary || flags.reset) after.push({ type: 'boundary', reset: flags.reset })
@@ -86,6 +100,7 @@ export const feed = command({
     const settings = {
       ...(flags.surprisal && { surprisal: true }),
       ...(flags.novelty && { novelty: true }),
+      ...(flags.join !== undefined && { join: flags.join }),
       ...(from && { from }),
     }
     const before: ChunkInput[] = Object.keys(settings).length > 0 ? [{ type: 'open', ...settings }] : []

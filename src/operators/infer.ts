@@ -6,6 +6,7 @@ import { from, type Observable } from 'rxjs'
 import { ContinuoError } from '../errors.ts'
 import { failpoint } from '../failpoint.ts'
 import { SpillLost } from '../state/spill.ts'
+import { learntFrom } from './adapted.ts'
 import { advance } from './advance.ts'
 import { spillLostOf } from './forks.ts'
 import type { Homes } from './input.ts'
@@ -55,13 +56,6 @@ const named = (error: unknown, { session, record }: Tokenized): unknown => {
       )
     : error
 }
-
-/** Tokens that an adaptation of the step computed. */
-const learntFrom = ({ outputs }: Step): number =>
-  outputs.reduce((sum, output) => {
-    if (output.to !== 'observations' || output.value.type !== 'adapted') return sum
-    return sum + output.value.evaluations * output.value.tokens
-  }, 0)
 
 /** The step with what follows from its end, where a `cancel` was that. */
 const obeying = (step: Step, requests: Requests): Step => {

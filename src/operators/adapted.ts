@@ -5,6 +5,9 @@ import { ContinuoError } from '../errors.ts'
 import type { Head } from '../state/head.ts'
 import { causeOf, type Output, type Step, type Tokenized } from './types.ts'
 
+/** A stop ended the adaptation of an event: nothing was learnt, and the event is to be done again. */
+export class AdaptingStopped extends Error {}
+
 /** JSON has no numbers that are not finite. */
 const finite = (value: number): number | null => (Number.isFinite(value) ? value : null)
 

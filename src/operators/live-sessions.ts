@@ -63,6 +63,8 @@ export interface LiveSessions {
   /** A copy of the session's state, for the event that has the session. Its head is committed already, or commits with the copy. */
   capture(session: LiveSession): Promise<Capture>
   rest(session: LiveSession): void
+  /** In place of `rest` where the context is ahead of all steps: it goes as it is, and the session is rebuilt from its committed head. */
+  drop(session: LiveSession): void
   /** Whether the event that has this session is to end between two steps, as others wait for its context. */
   isAskedToGo(session: LiveSession): boolean
   /** For a session at rest whose event is to go on later: resolves when the session's context was given back, with false when the task ends before. */
@@ -466,6 +468,7 @@ export const createLiveSessions = (options: LiveSessionsOptions): LiveSessions =
     fork,
     capture,
     rest,
+    drop: giveBack,
     isAskedToGo: (session) => going.has(session),
     away: (session) =>
       new Promise((resolve) => {

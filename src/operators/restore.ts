@@ -21,7 +21,7 @@ import {
   samePlace,
 } from '../state/head.ts'
 import { createHistory, historyIn, withoutHistory } from '../state/history.ts'
-import { learntFrom } from './adapted.ts'
+import { AdaptingStopped, learntFrom } from './adapted.ts'
 import { advance, clockOf, type SessionState } from './advance.ts'
 import { parentBefore } from './ancestors.ts'
 import { type KnownBlocks, lifeOf } from './blobs.ts'
@@ -159,6 +159,9 @@ const meet = async (
   }
 }
 
+const stoppedAt = ({ session }: Head): ContinuoError =>
+  new ContinuoError('UNAVAILABLE', `The task stopped while session "${session}" was being rebuilt.`)
+
 /** Carries the session on from `base`, or from its first event, until it stands where `target` does, and compares the two. */
 const replayed = async (
   deps: RestoreDeps,
@@ -194,9 +197,7 @@ const replayed = async (
         }
       }
     }
-    if (signal?.aborted) {
-      throw new ContinuoError('UNAVAILABLE', `The task stopped while session "${target.session}" was being rebuilt.`)
-    }
+    if (signal?.aborted) throw stoppedAt(target)
     if (session === null) {
       throw new ContinuoError(
         'REFUSED',
@@ -214,6 +215,7 @@ const replayed = async (
     }
   } catch (error) {
     session?.context.close()
+    if (error instanceof AdaptingStopped) throw stoppedAt(target)
     if (codeOf(error) === 'POSITION') {
       throw new SessionLost(
         `Session "${target.session}" must be replayed from offset ${from} of ${deps.names.chunks}, partition ${partition}, and those events are gone: ${messageOf(error)} Keep input until every session that reads it was saved (--snapshot-every, --snapshot-records).${await compactionHint(deps.log, deps.names.chunks)}`,

@@ -204,7 +204,7 @@ export const startTask = (partition: number, given: TaskOptions): Task => {
       log,
       names,
       model,
-      engine,
+      engine: { ...engine, stopping: stopping.signal },
       cancelled: table.cancelled,
       heads: table.heads,
       validate: validation,
@@ -216,7 +216,7 @@ export const startTask = (partition: number, given: TaskOptions): Task => {
     sessions = createLiveSessions({
       table,
       model,
-      engine: { ...engine, isCancelled: requests.isCancelled },
+      engine: { ...engine, isCancelled: requests.isCancelled, stopping: stopping.signal },
       blobs,
       snapshotEvery: options.snapshotEvery,
       snapshotRecords: options.snapshotRecords,

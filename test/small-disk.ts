@@ -10,8 +10,8 @@ export interface SmallDisk {
   readonly folder: string
   /** Leaves the test out where there is none, and says why. */
   need(test: Pick<TestContext, 'skip'>): void
-  /** Leaves no block free. */
-  fill(): void
+  /** Leaves no block free, or so many bytes in whole blocks. */
+  fill(free?: number): void
   /** Takes that back. */
   makeRoom(): void
 }
@@ -46,10 +46,11 @@ export const smallDisk = (size: string): SmallDisk => {
     need({ skip }) {
       if (missing !== null) skip(missing)
     },
-    fill() {
+    fill(free = 0) {
       const { bavail, bsize } = statfsSync(folder)
-      writeFileSync(ballast, Buffer.alloc(bavail * bsize, 1))
-      expect(statfsSync(folder).bavail).toBe(0)
+      const left = Math.ceil(free / bsize)
+      writeFileSync(ballast, Buffer.alloc((bavail - left) * bsize, 1))
+      expect(statfsSync(folder).bavail).toBe(left)
     },
     makeRoom: () => rmSync(ballast),
   }

@@ -93,6 +93,7 @@ Napi::Object init(Napi::Env env, Napi::Object exports) {
   exports.Set("stats", Napi::Function::New(env, guarded<stats>));
   exports.Set("submit", Napi::Function::New(env, guarded<submit>));
   exports.Set("logits", Napi::Function::New(env, guarded<logits>));
+  exports.Set("stopAdapting", Napi::Function::New(env, guarded<stop_adapting>));
   exports.Set("gates", Napi::Function::New(env, guarded<gates>));
   exports.Set("stateBytes", Napi::Function::New(env, guarded<state_bytes>));
   exports.Set("createExecutor", Napi::Function::New(env, guarded<create_executor>));

@@ -82,6 +82,12 @@ Value gates(const CallbackInfo& info) {
   return out;
 }
 
+// stopAdapting(context): ends the adaptation that has the context between two evaluations; where none does, nothing.
+Value stop_adapting(const CallbackInfo& info) {
+  if (const auto& adapting = open_context(info[0])->adapting) adapting->store(true);
+  return info.Env().Undefined();
+}
+
 Value reset(const CallbackInfo& info) {
   const auto context = idle_context(info[0]);
   rebind(context);

@@ -11,6 +11,7 @@ Napi::Value close_context(const Napi::CallbackInfo& info);
 Napi::Value head(const Napi::CallbackInfo& info);
 Napi::Value state_bytes(const Napi::CallbackInfo& info);
 Napi::Value gates(const Napi::CallbackInfo& info);
+Napi::Value stop_adapting(const Napi::CallbackInfo& info);
 Napi::Value reset(const Napi::CallbackInfo& info);
 Napi::Value serialize(const Napi::CallbackInfo& info);
 Napi::Value counters(const Napi::CallbackInfo& info);

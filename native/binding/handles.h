@@ -9,6 +9,7 @@
 // valid.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -64,8 +65,9 @@ class EngineHandle : public std::enable_shared_from_this<EngineHandle> {
 
 struct ContextHandle {
   std::shared_ptr<EngineHandle> engine;
-  std::shared_ptr<Context> context;  // null once closed
-  int64_t reported = 0;              // bytes reported to the garbage collector
+  std::shared_ptr<Context> context;                  // null once closed
+  int64_t reported = 0;                              // bytes reported to the garbage collector
+  std::shared_ptr<std::atomic<bool>> adapting = {};  // stops the adaptation that was submitted last
 };
 
 struct ExecutorHandle {

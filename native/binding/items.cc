@@ -183,6 +183,10 @@ Item item_of(const EngineRef& engine, const Napi::Object& object) {
   item.tokens.assign(tokens.Data(), tokens.Data() + tokens.ElementLength());
   if (const auto request = object.Get("request"); request.IsObject()) {
     item.request = request_of(request.As<Napi::Object>());
+    if (auto* adapt = std::get_if<AdaptRequest>(&*item.request)) {
+      context->adapting = std::make_shared<std::atomic<bool>>(false);
+      adapt->stop = context->adapting;
+    }
   }
   item.nats = object.Get("nats").ToBoolean();
   item.perspectives = object.Get("perspectives").ToBoolean();

@@ -147,9 +147,12 @@ Status Adapting::run(ThreadPool& pool, const std::atomic<bool>& stop) {
                    text("its recent tokens hold ", id, ", expected token ids from 0 to ",
                         model_->graph.vocabulary() - 1, ". Restore a state of this model, or reset it.")};
   }
-  const auto stopped = [&] {
+  // Between two evaluations.
+  const auto ends = [&] { return stopped_ = stopped_ || stop.load() || request_.stopped(); };
+  const auto end = [&] {
     return stop.load() ? Status(Error{Code::misuse, "the engine was stopped."}) : Status(Done{});
   };
+  if (ends()) return end();
   Learner learner(*this, pool);
   auto now = learner.evaluate(theta_, omega_);
   report_.before = now.loss;
@@ -158,7 +161,7 @@ Status Adapting::run(ThreadPool& pool, const std::atomic<bool>& stop) {
   for (uint32_t round = 0; adaptation; ++round) {
     const auto K = static_cast<uint32_t>(adaptation->directions);
     if (left < 2 * K + 1) break;
-    if (auto good = stopped(); !good) return good;
+    if (ends()) return end();
     std::vector<std::vector<float>> directions(K, std::vector<float>(theta_.size()));
     for (uint32_t kappa = 0; kappa < K; ++kappa) {
       Words words{};
@@ -170,6 +173,7 @@ Status Adapting::run(ThreadPool& pool, const std::atomic<bool>& stop) {
     }
     auto slopes = learner.slopes(theta_, omega_, directions);
     if (!slopes) return slopes.error();
+    if (ends()) return end();
     std::vector<float> tried(theta_.size());
     for (size_t i = 0; i < theta_.size(); ++i) {
       double gradient = 0;
@@ -198,7 +202,7 @@ Status Adapting::run(ThreadPool& pool, const std::atomic<bool>& stop) {
     AdaptStage router;
     router.router = true;
     for (uint32_t kappa = 0; kappa < population / 2; ++kappa) {
-      if (auto good = stopped(); !good) return good;
+      if (ends()) return end();
       std::vector<float> noise(omega_.size()), up(omega_.size()), down(omega_.size());
       for (size_t i = 0; i < omega_.size(); ++i) {
         noise[i] =

@@ -26,6 +26,9 @@ constexpr uint32_t most_evaluations = 65536;
 struct AdaptRequest {
   uint32_t evaluations = 1;
   uint64_t seed = 0;
+  // Set from any thread: the adaptation ends between two evaluations, and leaves the context as it was. May be null.
+  std::shared_ptr<const std::atomic<bool>> stop = {};
+  bool stopped() const { return stop && stop->load(); }
 };
 
 struct AdaptStage {
@@ -47,9 +50,12 @@ struct AdaptReport {
 class Adapting {
  public:
   Adapting(Context& context, const AdaptRequest& request);
-  // An error of the experts' store ends it. `stop`: it ends as soon as it can, with whatever error.
+  // An error of the experts' store ends it. `stop`: it ends as soon as it can, with whatever error. Where the request's
+  // own stop is set before it is done it ends without one.
   Status run(ThreadPool& pool, const std::atomic<bool>& stop);
-  // Puts what was learnt into the context, and notes it in the chain.
+  // Whether it ended before it was done. To be asked after `run`.
+  bool stopped() const { return stopped_; }
+  // Puts what was learnt into the context, and notes it in the chain. Not to be called of one that was stopped.
   AdaptReport finish(Context& context);
 
  private:
@@ -63,6 +69,7 @@ class Adapting {
   std::vector<int8_t> banks_;
   int64_t through_ = 0;
   AdaptReport report_;
+  bool stopped_ = false;
 };
 
 // The threads that adaptations run on: some at a time, so that a long one does not hold up the others. They begin in

@@ -139,7 +139,7 @@ void Scheduler::adapt(Executor& executor, Work& work, const AdaptRequest& reques
     return;
   }
   work.served = true;
-  work.result.adapted = work.adapting->finish(work.context());
+  if (!work.adapting->stopped()) work.result.adapted = work.adapting->finish(work.context());
 }
 
 // Fills the step: draws the next token of each generating item, then gives the remaining rows to reading items.

@@ -91,7 +91,7 @@ struct ItemResult {
   std::vector<DrawNote> draws;      // [generated] where asked for
   std::vector<int32_t> experts;     // [generated][layers with experts][rank] where asked for
   Ended ended = Ended::not_early;
-  std::optional<AdaptReport> adapted;  // of an adaptation
+  std::optional<AdaptReport> adapted;  // of an adaptation that was not stopped
   std::vector<MemoryEvent> events;     // what the memory outside did, in order
   Head head;                           // of the context, after the item
   // Invalid: the item's tokens do not fit into its context, and no token was fed. Refused: the context's state stopped

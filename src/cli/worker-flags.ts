@@ -48,9 +48,14 @@ export const workerFlags = {
     workerDefaults.snapshotEvery,
     { min: 1 },
   ),
-  'snapshot-records': whole('N', 'and, when idle, after so many records of its partition', SNAPSHOT_RECORDS, {
-    min: 1,
-  }),
+  'snapshot-records': whole(
+    'N',
+    'and, when idle, after so many records of its partition, unless its past is short and the input keeps it',
+    SNAPSHOT_RECORDS,
+    {
+      min: 1,
+    },
+  ),
   'session-share': whole(
     'N',
     'events of a session that wait for their turn in memory; those beyond wait in the log, and are read again',

@@ -26,7 +26,7 @@ import { checkGraph } from './plan.ts'
 import type { Vocabulary } from './token-bytes.ts'
 import type { EngineStats, Model } from './types.ts'
 import { type LoadRequest, openWeights, speculate, type TextIdentity } from './weights.ts'
-import type { WorkResult } from './work.ts'
+import type { WorkItem, WorkResult } from './work.ts'
 
 /**
  * What a context takes before its first token, in bytes. Windows and segments stand in no tensor, so nothing else bounds them. A state is
@@ -287,11 +287,20 @@ export const loadModel = async (
     return contextOf(callNative((addon) => addon.createContext(engine)))
   }
 
-  const submitted = async (state: ContextState, work: NativeItem): Promise<WorkResult> => {
+  const submitted = async (state: ContextState, work: NativeItem, { request }: WorkItem): Promise<WorkResult> => {
+    const signal = request?.type === 'adapt' ? request.signal : undefined
+    const stop = (): void => callNative((addon) => addon.stopAdapting(state.handle))
     try {
-      return await withBusy([state], 'submit', () => awaitNative((addon) => addon.submit(engine, work)))
+      return await withBusy([state], 'submit', () => {
+        const answer = awaitNative((addon) => addon.submit(engine, work))
+        if (signal?.aborted === true) stop()
+        else signal?.addEventListener('abort', stop)
+        return answer
+      })
     } catch (error) {
       throw brokenOr(error)
+    } finally {
+      signal?.removeEventListener('abort', stop)
     }
   }
 
@@ -363,7 +372,7 @@ export const loadModel = async (
 
     async submit(item) {
       const state = idle(item.context, 'The item: the context')
-      return submitted(state, nativeItem(item, state, vocabSize, 'The item'))
+      return submitted(state, nativeItem(item, state, vocabSize, 'The item'), item)
     },
 
     async process(items) {
@@ -373,7 +382,7 @@ export const loadModel = async (
       if (twice >= 0)
         misuse(`Item ${twice}: its context is already item ${held.indexOf(held[twice]!)} of the same call.`)
       const work = items.map((item, i) => nativeItem(item, held[i]!, vocabSize, `Item ${i}`))
-      const settled = await Promise.allSettled(held.map((state, i) => submitted(state, work[i]!)))
+      const settled = await Promise.allSettled(held.map((state, i) => submitted(state, work[i]!, items[i]!)))
       const failed = settled.find(({ status }) => status === 'rejected')
       if (failed?.status === 'rejected') throw failed.reason
       return settled.map((outcome) => (outcome as PromiseFulfilledResult<WorkResult>).value)

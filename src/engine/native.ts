@@ -318,6 +318,8 @@ interface Addon {
   restart(context: ContextHandle): Promise<void>
   tokenBytes(bytes: Uint8Array, ends: Uint32Array): TokenBytesHandle
   submit(engine: EngineHandle, item: NativeItem): Promise<WorkResult>
+  /** Ends the adaptation that has the context: its call is answered soon, without what it learnt. */
+  stopAdapting(context: ContextHandle): void
   speculate(engine: EngineHandle, most: number, adapt: boolean): void
   /** Loads a model that guesses tokens, whose contexts take so many bytes at most. */
   draft(engine: EngineHandle, graph: string, paths: readonly string[], bytes: number): Promise<void>

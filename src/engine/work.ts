@@ -63,6 +63,8 @@ export interface AdaptRequest {
   readonly evaluations: number
   /** Default 0. */
   readonly seed?: bigint
+  /** Ends it between two evaluations: the context is as it was then, and the result has no `adapted`. */
+  readonly signal?: AbortSignal
 }
 
 /** What an adaptation did. Losses are mean surprisals of the window's tokens, in nats. */
@@ -162,7 +164,7 @@ export interface WorkResult {
   readonly draws?: readonly DrawNote[]
   /** [generated][layers with experts][rank], where it was asked for. */
   readonly experts?: Int32Array
-  /** What the adaptation did, where one was asked for. */
+  /** What the adaptation did, where one was asked for and not ended by its signal. */
   readonly adapted?: Adapted
   /** What its memory outside did; missing where it did nothing, or there is none. */
   readonly events?: readonly MemoryEvent[]

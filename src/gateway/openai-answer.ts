@@ -69,6 +69,8 @@ export interface Job {
 const LOOK_BACK = 1024
 /** What proxies write into their logs for a request whose client went away before it was answered. */
 const CLIENT_GONE = 499
+/** How long a stream waits for its first token before it sends its headers, ms: by then most of what is refused was. */
+const OPENING = 1000
 /** Tokens of a record that a client waits for in a stream. */
 const STREAM_RUN = 1
 /** The most stop texts that an event takes. */
@@ -142,7 +144,23 @@ const abandon = async ({ topics, sessions, limits, ended }: Service, asked: Aske
     if (finish !== null) await sessions.finished(session, cause.offset, until)
 }
 
-/** Answers the request. Throws what stands in the way before the first token; what comes later is in the stream. */
+/** Resolves when the work is done or that time is over; rejects when the work fails before. */
+const within = async (time: number, work: Promise<unknown>): Promise<void> => {
+  let timer: NodeJS.Timeout | undefined
+  const over = new Promise<void>((resolve) => {
+    timer = setTimeout(resolve, time)
+  })
+  try {
+    await Promise.race([work, over])
+  } finally {
+    clearTimeout(timer)
+  }
+}
+
+/**
+ * Answers the request. Throws what stands in the way before the first token, or in a stream before `OPENING`; what comes later is in the
+ * stream.
+ */
 export const answer = async (
   request: FastifyRequest,
   reply: FastifyReply,
@@ -185,21 +203,23 @@ export const answer = async (
   const named = sessionInHeader(request) ?? job.session
   const session = named ?? `api-${randomUUID()}`
   const lasts = named !== undefined || job.keepsSession
-  const leave =
-    named === undefined
-      ? () => undefined
-      : await turns.enter(session, ends).catch((error: unknown) => {
-          throw ends.aborted ? cut() : error
-        })
-  let asked: Asked | null = null
-  try {
+  const seed = job.seed ?? randomInt(2 ** 47)
+  const headers = { [SESSION_HEADER]: encodeURIComponent(session), 'x-seed': String(seed) }
+  let leave = (): void => undefined
+  let asked = null as Asked | null
+
+  /** Puts the request into the log, once the session's earlier ones are answered, and waits for the first piece of its answer. */
+  const begin = async () => {
+    if (named !== undefined)
+      leave = await turns.enter(session, ends).catch((error: unknown) => {
+        throw ends.aborted ? cut() : error
+      })
     const { closed, pulse, standing } = await standingOf(session, named !== undefined, job, answering)
     const prompt = job.prompt(standing)
     if (standing.fresh && prompt.events.length === 0)
       throw new Refusal(400, 'The prompt is empty, and so is the session: there is nothing to continue.', {
         param: 'prompt',
       })
-    const seed = job.seed ?? randomInt(2 ** 47)
     const before: readonly ChunkInput[] = [...(closed ? [{ type: 'open' } as const] : []), ...prompt.events]
     if (ends.aborted) throw cut()
     let shape: Shape | undefined
@@ -221,12 +241,11 @@ export const answer = async (
         ...(lasts ? [] : [{ type: 'close' } as const]),
       ]
     })
-    const { id: requestId, opening, piece: shaped, closing, whole } = shape!
     const wanted = wantedOf(sent, sent.offsets[before.length]!)
-    const told: Asked = { session, key: request.keyName, requestId, sent, wanted, lasts, over: false }
+    const told: Asked = { session, key: request.keyName, requestId: shape!.id, sent, wanted, lasts, over: false }
     asked = told
     if (lasts) turns.begun.set(session, true)
-    reply.headers({ [SESSION_HEADER]: encodeURIComponent(session), 'x-seed': String(seed) })
+    reply.headers(headers)
 
     const collected = openAnswer(stops, served.tokenizer)
     let read = 0
@@ -261,32 +280,40 @@ export const answer = async (
       }
       throw cut()
     }
-    if (!job.stream) {
-      const all: Piece[] = []
-      for await (const piece of pieces()) all.push(piece)
-      metrics.sent(reply, collected.completionTokens)
-      return reply.send(whole(all, usage()))
-    }
     const coming = pieces()
-    // What is refused is refused with a status, not in a stream that began well.
-    const first = await coming.next()
+    return { shape: shape!, collected, usage, coming, first: await coming.next() }
+  }
+
+  const begun = begin()
+  try {
+    if (!job.stream) {
+      const { shape, collected, usage, coming, first } = await begun
+      const all: Piece[] = first.done ? [] : [first.value]
+      for await (const piece of coming) all.push(piece)
+      metrics.sent(reply, collected.completionTokens)
+      return reply.send(shape.whole(all, usage()))
+    }
+    // What is refused soon is refused with a status; what takes long must not look dead to proxies and clients until it comes.
+    await within(OPENING, begun)
+    reply.headers(headers)
     async function* events(): AsyncGenerator<ServerEvent> {
-      yield* opening()
-      if (!first.done) yield* shaped(first.value)
-      metrics.sent(reply, first.value?.tokens.length ?? 0)
-      for await (const piece of coming) {
-        yield* shaped(piece)
-        metrics.sent(reply, piece.tokens.length)
+      const { shape, usage, coming, first } = await begun
+      try {
+        yield* shape.opening()
+        if (!first.done) yield* shape.piece(first.value)
+        metrics.sent(reply, first.value?.tokens.length ?? 0)
+        for await (const piece of coming) {
+          yield* shape.piece(piece)
+          metrics.sent(reply, piece.tokens.length)
+        }
+        yield* shape.closing(usage())
+      } finally {
+        // The client may have gone before the rest was asked for.
+        await coming.return(undefined)
       }
-      yield* closing(usage())
     }
     const failed = (error: unknown): ServerEvent => ({ data: failureBody(service, error) })
-    try {
-      await sendEvents(reply, events(), { stall: limits.stall, gone, failed })
-    } finally {
-      // The client may have gone before the rest was asked for.
-      await coming.return(undefined)
-    }
+    await sendEvents(reply, events(), { stall: limits.stall, gone, failed })
     return reply
   } finally {
     if (asked === null || asked.over || job.keepsSession || !service.cancels) leave()

@@ -4,7 +4,7 @@
  */
 import { createHash, type Hash } from 'node:crypto'
 import { createReadStream } from 'node:fs'
-import { open, rename, stat, unlink } from 'node:fs/promises'
+import { open, rename, stat, statfs, unlink } from 'node:fs/promises'
 import { basename, dirname, join } from 'node:path'
 import { ContinuoError, messageOf } from '../errors.ts'
 import { makeFolder, syncFolder } from '../files.ts'
@@ -69,6 +69,8 @@ export interface FileRequest {
   readonly to: string
   /** The file at `to` has this ETag already; its length is compared. */
   readonly known?: string | undefined
+  /** Bytes that it may have; default: what there is room for on the disk. */
+  readonly most?: number | undefined
   readonly onProgress?: ((done: number, bytes: number) => void) | undefined
 }
 
@@ -80,6 +82,17 @@ const failedWrite = (path: string, cause: unknown): ContinuoError => {
   })
 }
 
+/** Bytes that a file in this folder, which may be missing, can have; null where the system does not tell. */
+const roomIn = async (folder: string): Promise<number | null> => {
+  try {
+    const { bavail, bsize } = await statfs(folder)
+    return bavail * bsize
+  } catch (error) {
+    const above = dirname(folder)
+    return (error as NodeJS.ErrnoException).code === 'ENOENT' && above !== folder ? roomIn(above) : null
+  }
+}
+
 /** Where the part of this content lies. */
 const partOf = (to: string, { etag }: Announced): string => join(dirname(to), `.${basename(to)}.${etag}.part`)
 
@@ -88,7 +101,7 @@ const partOf = (to: string, { etag }: Announced): string => join(dirname(to), `.
  * (nothing takes the file's name then, and the part is gone); UNAVAILABLE where the hub or the connection does not recover;
  * DENIED where it refuses.
  */
-export const fetchFile = async (hub: Hub, { path, to, known, onProgress }: FileRequest): Promise<Fetched> => {
+export const fetchFile = async (hub: Hub, { path, to, known, most, onProgress }: FileRequest): Promise<Fetched> => {
   const what = `${hub.url}${path}`
   let about: Announced | null = null
   let done = 0
@@ -112,6 +125,7 @@ export const fetchFile = async (hub: Hub, { path, to, known, onProgress }: FileR
         throw wrong(what, 'the file was exchanged on the hub while it was being downloaded. Begin again.')
       }
       const begin = await beginOf(response, from, now)
+      await checkRoom(now, begin)
       done = begin
       await receive(response, now, begin, alive)
       return await finish(now)
@@ -128,6 +142,17 @@ export const fetchFile = async (hub: Hub, { path, to, known, onProgress }: FileR
   const again = async (response: Response): Promise<Fetched> => {
     await response.body?.cancel()
     return attempt()
+  }
+  /** Whoever announces more than can be kept is not listened to until the disk is full. */
+  const checkRoom = async ({ bytes }: Announced, begin: number): Promise<void> => {
+    if (most !== undefined && bytes > most)
+      throw wrong(what, `the hub announces ${bytes} bytes, expected at most ${most} of such a file. Check --hub.`)
+    const room = await roomIn(dirname(to))
+    if (room !== null && bytes - begin > room)
+      throw new ContinuoError(
+        'UNAVAILABLE',
+        `${what}: ${bytes - begin} bytes are to come, and the disk of ${dirname(to)} has room for ${room}. Free some space, or take another folder (--to).`,
+      )
   }
   /** The place in the file at which the answer begins. */
   const beginOf = async (response: Response, from: number, { bytes }: Announced): Promise<number> => {

@@ -5,6 +5,7 @@ import { z } from 'zod'
 import { ContinuoError } from '../errors.ts'
 import { writeDurably } from '../files.ts'
 import { schemaFault } from '../issues.ts'
+import { MOST_TOKENIZER_BYTES } from '../json.ts'
 import { isPlainPath, type ModelName, modelFolder } from './cache.ts'
 import { type Fetched, fetchFile } from './download.ts'
 import { getJson, type Hub } from './request.ts'
@@ -31,8 +32,12 @@ export interface Pulled {
 }
 
 const RECORD = '.pull.json'
+/** Bytes after which it is written, and at the end, however that comes. */
+const RECORD_EVERY = 1 << 24
 const MOST_LISTING = 1 << 26
 const MOST_FILES = 100_000
+/** Files of one package; the largest published ones have some 300. */
+const MOST_CHOSEN = 4096
 
 const listing = z.looseObject({
   sha: z.string().regex(/^[0-9a-f]{40}$/),
@@ -40,6 +45,8 @@ const listing = z.looseObject({
 })
 const record = z.looseObject({ files: z.record(z.string(), z.looseObject({ etag: z.string() })) })
 
+/** Of a file beside weights, in bytes; none that is larger would be read. */
+const MOST_BESIDE = MOST_TOKENIZER_BYTES
 /** What stands beside weights and is read, if it is there. */
 const BESIDE =
   /^(config|generation_config|tokenizer|tokenizer_config|special_tokens_map|added_tokens|vocab)\.json$|^merges\.txt$|^chat_template\.jinja$|^rwkv_vocab_.*\.txt$/
@@ -120,23 +127,45 @@ export const pullModel = async (
     )
   const { sha: commit, siblings } = parsed.data
   const chosen = chosenOf(siblings.map(({ rfilename }) => rfilename).filter(isPlainPath), model)
+  if (chosen.length > MOST_CHOSEN)
+    throw new ContinuoError(
+      'INVALID',
+      `${owner}/${name} has ${chosen.length} files that make the package, expected at most ${MOST_CHOSEN}. Check --hub.`,
+    )
   const known = await knownIn(folder)
   const files: ({ readonly file: string } & Fetched)[] = []
-  for (const [number, file] of chosen.entries()) {
-    onFile?.(file, number + 1, chosen.length)
-    const path = `/${owner}/${name}/resolve/${commit}/${file.split('/').map(encodeURIComponent).join('/')}`
-    const fetched = await fetchFile(hub, {
-      path,
-      to: join(folder, file),
-      known: Object.hasOwn(known, file) ? known[file]!.etag : undefined,
-      onProgress: (done, bytes) => onProgress?.(file, done, bytes),
-    })
-    const { etag, bytes, downloaded } = fetched
-    files.push({ file, etag, bytes, downloaded })
-    known[file] = { etag }
+  /** Bytes that came since the record was written. */
+  let since = 0
+  let written = true
+  const keep = async (): Promise<void> => {
+    if (written) return
     const content = { version: 1, hub: hub.url, model: `${owner}/${name}`, revision, commit, files: known }
     await writeDurably(join(folder, RECORD), Buffer.from(`${JSON.stringify(content, null, 2)}\n`))
-    onFetched?.(file, fetched)
+    since = 0
+    written = true
+  }
+  try {
+    for (const [number, file] of chosen.entries()) {
+      onFile?.(file, number + 1, chosen.length)
+      const path = `/${owner}/${name}/resolve/${commit}/${file.split('/').map(encodeURIComponent).join('/')}`
+      const fetched = await fetchFile(hub, {
+        path,
+        to: join(folder, file),
+        known: Object.hasOwn(known, file) ? known[file]!.etag : undefined,
+        most: BESIDE.test(file) ? MOST_BESIDE : undefined,
+        onProgress: (done, bytes) => onProgress?.(file, done, bytes),
+      })
+      const { etag, bytes, downloaded } = fetched
+      files.push({ file, etag, bytes, downloaded })
+      known[file] = { etag }
+      written = false
+      since += downloaded ? bytes : 0
+      // It names all files: written for each of many small ones it would take more than they do. What a crash takes of it comes again.
+      if (since >= RECORD_EVERY) await keep()
+      onFetched?.(file, fetched)
+    }
+  } finally {
+    await keep()
   }
   const one = model.file !== null && /\.(gguf|pth)$/.test(model.file)
   return {

@@ -3,7 +3,10 @@ import { type Adapted, MOST_STAGES } from '../../topics/observations.ts'
 import type { WorkResult } from '../engine/work.ts'
 import { ContinuoError } from '../errors.ts'
 import type { Head } from '../state/head.ts'
-import { causeOf, type Output, type Tokenized } from './types.ts'
+import { causeOf, type Output, type Step, type Tokenized } from './types.ts'
+
+/** A stop ended the adaptation of an event: nothing was learnt, and the event is to be done again. */
+export class AdaptingStopped extends Error {}
 
 /** JSON has no numbers that are not finite. */
 const finite = (value: number): number | null => (Number.isFinite(value) ? value : null)
@@ -32,3 +35,10 @@ export const adaptedIn = (
   }
   return { to: 'observations', value }
 }
+
+/** Tokens that an adaptation of the step computed. */
+export const learntFrom = ({ outputs }: Pick<Step, 'outputs'>): number =>
+  outputs.reduce((sum, output) => {
+    if (output.to !== 'observations' || output.value.type !== 'adapted') return sum
+    return sum + output.value.evaluations * output.value.tokens
+  }, 0)

@@ -20,7 +20,7 @@ import type { Tokenizer } from '../models/tokenizer/types.ts'
 import * as conductor from '../state/conductor.ts'
 import { type Fingerprints, type Head, pulseMismatch } from '../state/head.ts'
 import { createHistory, type History } from '../state/history.ts'
-import { adaptedIn } from './adapted.ts'
+import { AdaptingStopped, adaptedIn } from './adapted.ts'
 import { matcherOf, submitBound } from './bound.ts'
 import { createDetokenizer, NO_TEXT } from './detokenize.ts'
 import { alternativesIn, drawing, followsItself } from './drawing.ts'
@@ -47,6 +47,8 @@ export interface Inference {
    * again must be told what was decided then (`cancelled` records); absent: nothing is cancelled.
    */
   readonly isCancelled?: (offset: number, index: number) => boolean
+  /** Ends an adaptation that is under way: `advance` throws `AdaptingStopped` then. Absent: it goes on to its end. */
+  readonly stopping?: AbortSignal
   /** Runs another call that has the context to itself; absent where nobody closes contexts meanwhile. */
   readonly alone?: <T>(context: Context, call: () => Promise<T>) => Promise<T>
 }
@@ -297,9 +299,12 @@ const conclude = async (
     }
   }
   if (event.type === 'adapt') {
-    const request = { type: event.type, evaluations: event.evaluations, seed: BigInt(event.seed) }
+    const { stopping: signal } = engine
+    const { type, evaluations, seed } = event
+    const request = { type, evaluations, seed: BigInt(seed), ...(signal && { signal }) }
     failpoint('adapt.begun')
     const result = await engine.submit({ context: session.context, tokens: NO_TOKENS, nats: false, request })
+    if (result.adapted === undefined && signal?.aborted === true) throw new AdaptingStopped()
     failpoint('adapt.done')
     outputs.push(adaptedIn(head, work, result))
     head = moved(head, result, 0)
@@ -342,6 +347,9 @@ export const blank = (
 /**
  * Yields the steps of one event and leaves the session after the last of them. `fresh` says that the session began with
  * this event. Ending the iteration between two steps leaves the session at a head from which the next call resumes.
+ *
+ * A stop in the middle of an adaptation throws `AdaptingStopped`. What the session was fed of the event before is in its context, and in no
+ * step: neither is to be used any more.
  *
  * A state that stops being finite ends the event: the last step sets the session aside, as it was after the step before. Which step
  * that is depends on the record alone, so a replay sets it aside at the same place.

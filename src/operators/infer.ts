@@ -6,6 +6,7 @@ import { from, type Observable } from 'rxjs'
 import { ContinuoError } from '../errors.ts'
 import { failpoint } from '../failpoint.ts'
 import { SpillLost } from '../state/spill.ts'
+import { AdaptingStopped, learntFrom } from './adapted.ts'
 import { advance } from './advance.ts'
 import { spillLostOf } from './forks.ts'
 import type { Homes } from './input.ts'
@@ -23,7 +24,7 @@ export interface InferDeps {
   readonly again: (offset: number, session: string) => Promise<Valid | Rejected | null>
   readonly sessions: Pick<
     LiveSessions,
-    'engine' | 'acquire' | 'fork' | 'capture' | 'rest' | 'forget' | 'isAskedToGo' | 'away'
+    'engine' | 'acquire' | 'fork' | 'capture' | 'rest' | 'drop' | 'forget' | 'isAskedToGo' | 'away'
   >
   readonly model: Bounded
   /** Where sessions of the input belong. */
@@ -55,13 +56,6 @@ const named = (error: unknown, { session, record }: Tokenized): unknown => {
       )
     : error
 }
-
-/** Tokens that an adaptation of the step computed. */
-const learntFrom = ({ outputs }: Step): number =>
-  outputs.reduce((sum, output) => {
-    if (output.to !== 'observations' || output.value.type !== 'adapted') return sum
-    return sum + output.value.evaluations * output.value.tokens
-  }, 0)
 
 /** The step with what follows from its end, where a `cancel` was that. */
 const obeying = (step: Step, requests: Requests): Step => {
@@ -147,6 +141,10 @@ async function* stretch(deps: InferDeps, event: Valid): AsyncGenerator<Step, Liv
   } catch (error) {
     // The task is over: the context that a failed call has left must not be captured.
     failed = true
+    if (error instanceof AdaptingStopped) {
+      sessions.drop(session)
+      return null
+    }
     throw named(error, work)
   } finally {
     if (!failed) sessions.rest(session)

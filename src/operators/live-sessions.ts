@@ -15,6 +15,7 @@ import { captureIfThere, captureOf } from './capture.ts'
 import { MAX_CAPTURES } from './captures.ts'
 import type { Contexts } from './context-store.ts'
 import { type Acquired, type Brought, createForks, type Fork, type Take } from './forks.ts'
+import type { InputLife } from './input-life.ts'
 import { createQueue, type Queue } from './queue.ts'
 import { createResting, type LiveSession } from './resting.ts'
 import { blankSession, Disagreement, type Restored } from './restore.ts'
@@ -31,8 +32,10 @@ export interface LiveSessionsOptions {
   /** Where frozen blocks lie; null: snapshots are whole. */
   readonly blobs: PartitionBlobs | null
   readonly snapshotEvery: number
-  /** Records of the partition after which an idle session is saved, too: a rebuild reads all that came since. */
+  /** Records of the partition after which an idle session is saved, too, so that the input need not be kept for longer. */
   readonly snapshotRecords: number
+  /** An input that keeps its records leaves the sessions with a short past as they are. */
+  readonly input: InputLife
   /** Bytes of blocks that a capture copies at a time. */
   readonly captureBytes: number
   /** Contexts in memory at most. A session that finds no room waits until another's context was given back. */
@@ -60,6 +63,8 @@ export interface LiveSessions {
   /** A copy of the session's state, for the event that has the session. Its head is committed already, or commits with the copy. */
   capture(session: LiveSession): Promise<Capture>
   rest(session: LiveSession): void
+  /** In place of `rest` where the context is ahead of all steps: it goes as it is, and the session is rebuilt from its committed head. */
+  drop(session: LiveSession): void
   /** Whether the event that has this session is to end between two steps, as others wait for its context. */
   isAskedToGo(session: LiveSession): boolean
   /** For a session at rest whose event is to go on later: resolves when the session's context was given back, with false when the task ends before. */
@@ -98,7 +103,7 @@ const ROOM_TURN_OTHERS = 100
 const MAX_REFRESHES = 2
 
 export const createLiveSessions = (options: LiveSessionsOptions): LiveSessions => {
-  const { table, model, blobs, snapshotEvery, snapshotRecords, maxContexts, restore, stopping } = options
+  const { table, model, blobs, snapshotEvery, snapshotRecords, input, maxContexts, restore, stopping } = options
   const { heads, unsaved, captures } = table
   const live = new Map<string, LiveSession>()
   const owners = new WeakMap<Context, LiveSession>()
@@ -110,6 +115,8 @@ export const createLiveSessions = (options: LiveSessionsOptions): LiveSessions =
   /** Sessions out of memory that have to be rebuilt in order to be saved. */
   const lapsed = createQueue<string>()
   let refreshing = 0
+  /** Position of the partition at which the input was asked last whether it keeps its records. */
+  let asked = table.position
   const roomTurn = options.roomTurn ?? ROOM_TURN
   /** Sessions that an event has and that were not asked to go, by their shares, the longest first. */
   const working = new Map<string | undefined, Queue<LiveSession>>()
@@ -249,16 +256,17 @@ export const createLiveSessions = (options: LiveSessionsOptions): LiveSessions =
       if (!(await rooms.enter(restores, share))) return null
       let lives = false
       try {
-        const { head, context, history, blocks, aside, unsaved: stale = false } = await make(heads.get(id))
+        const made = await make(heads.get(id))
+        const { head, context, history, blocks, aside, unsaved: stale = false, beside = 0 } = made
         if (calls.isClosed) context.close()
         calls.checkOpen()
         // In the place that was kept for it, before anybody else looks.
         const known = heads.get(id)
         // What took a long rebuild is saved as soon as it rests: the next crash must not make it longer.
-        const due = !busy || arrival.due || stale || (known !== undefined && !isSaved(known) && !isShort(known))
+        const due = !busy || arrival.due || stale || (known !== undefined && !isSaved(known) && !isShort(known, beside))
         const captured = stale ? Number.NEGATIVE_INFINITY : (known?.snapshot?.pulse ?? -1)
         const place = { parting: false, copying: null, list: null, share, since: 0 }
-        const session: LiveSession = { head, context, history, busy, captured, beside: 0, due, ...place }
+        const session: LiveSession = { head, context, history, busy, captured, beside, due, ...place }
         live.set(id, session)
         lives = true
         own(session)
@@ -350,12 +358,24 @@ export const createLiveSessions = (options: LiveSessionsOptions): LiveSessions =
     }
   }
 
-  /** Sessions whose unsaved input begins too long ago are to be saved, wherever they are. */
+  /**
+   * Sessions whose unsaved input begins too long ago are to be saved, wherever they are. Those with a short past are looked at again after as
+   * many records where the input keeps its own: whether it still does was asked no more than that many records ago.
+   */
   const ripen = (): void => {
     const before = table.position - snapshotRecords
+    if (before >= asked) {
+      asked = table.position
+      void input.ask()
+    }
     for (let id = unsaved.takeUpTo(before); id !== undefined; id = unsaved.takeUpTo(before)) {
       const session = live.get(id)
       const arrival = coming.get(id)
+      const head = heads.get(id)
+      if (input.keeps && head !== undefined && isShort(head, session?.beside)) {
+        unsaved.begin(id, table.position)
+        continue
+      }
       if (session !== undefined) {
         session.due = true
         settle(session)
@@ -448,6 +468,7 @@ export const createLiveSessions = (options: LiveSessionsOptions): LiveSessions =
     fork,
     capture,
     rest,
+    drop: giveBack,
     isAskedToGo: (session) => going.has(session),
     away: (session) =>
       new Promise((resolve) => {

@@ -43,9 +43,10 @@ export interface LiveSession extends SessionState {
 }
 
 /**
- * A session without a snapshot whose past is no longer than this, in pulses and in records of the partition from its first to its
- * newest, is given back as it is: reading that again takes about the time of writing and reading a snapshot, takes no place in the
- * log, and is done only for those that come back. A longer one is saved, so that it is not read again and again.
+ * A session without a snapshot whose past is no longer than this, in pulses (those that its adaptations computed included) and in records of
+ * the partition from its first to its newest, is given back as it is: reading that again takes about the time of writing and reading a
+ * snapshot, takes no place in the log, and is done only for those that come back. A longer one is saved, so that it is not read again and again.
+ * So is what came after a snapshot: a replay would read everything in the partition since that snapshot.
  */
 export const SHORT_PULSES = 64
 export const SHORT_RECORDS = 256
@@ -58,8 +59,8 @@ export interface Resting {
   /** To be called whenever a session comes to rest, its head is committed, or it becomes due. */
   settle(session: LiveSession): void
   put(session: LiveSession, list: Queue<LiveSession> | null): void
-  /** Whether a rebuild without a snapshot is short. */
-  isShort(head: Head): boolean
+  /** Whether a rebuild without a snapshot is short. `beside`: tokens that adaptations computed, as far as is known. */
+  isShort(head: Head, beside?: number): boolean
 }
 
 export interface RestingOptions {
@@ -82,11 +83,11 @@ export const createResting = ({ heads, snapshotEvery, snapshotRecords }: Resting
     session.list = list
   }
 
-  const isShort = ({ snapshot, born, from, cursor, conductor }: Head): boolean =>
+  const isShort = ({ snapshot, born, from, cursor, conductor }: Head, beside = 0): boolean =>
     snapshot === null &&
     born >= 0 &&
     from === undefined &&
-    conductor.globalStep <= Math.min(SHORT_PULSES, snapshotEvery) &&
+    conductor.globalStep + beside <= Math.min(SHORT_PULSES, snapshotEvery) &&
     cursor.offset - born < Math.min(SHORT_RECORDS, snapshotRecords)
 
   return {
@@ -97,13 +98,13 @@ export const createResting = ({ heads, snapshotEvery, snapshotRecords }: Resting
     put,
     isShort,
     settle(session) {
-      const { busy, copying, captured, due, head } = session
+      const { busy, copying, captured, due, beside, head } = session
       const committed = heads.get(head.session)
       if (busy || copying !== null || committed === undefined || !samePlace(committed, head)) return
       if (due && committed.status === 'open') put(session, overdue)
       else if (isSaved(committed)) put(session, free)
       else if (captured === head.conductor.globalStep) put(session, capturing)
-      else put(session, captured === -1 && isShort(committed) ? free : savable)
+      else put(session, captured === -1 && isShort(committed, beside) ? free : savable)
     },
   }
 }

@@ -21,6 +21,7 @@ import {
   samePlace,
 } from '../state/head.ts'
 import { createHistory, historyIn, withoutHistory } from '../state/history.ts'
+import { AdaptingStopped, learntFrom } from './adapted.ts'
 import { advance, clockOf, type SessionState } from './advance.ts'
 import { parentBefore } from './ancestors.ts'
 import { type KnownBlocks, lifeOf } from './blobs.ts'
@@ -50,9 +51,13 @@ export interface RestoreDeps extends ReplayDeps {
 
 /**
  * `unsaved`: the snapshot that its head names is of no use, so another should take its place. `blocks`: those of the snapshot that it was
- * rebuilt from.
+ * rebuilt from. `beside`: tokens that adaptations computed in the replay; missing where there were none.
  */
-export type Restored = SessionState & { readonly unsaved?: true; readonly blocks?: KnownBlocks }
+export type Restored = SessionState & {
+  readonly unsaved?: true
+  readonly blocks?: KnownBlocks
+  readonly beside?: number
+}
 
 /** A session was computed again, and the result is another than the committed one. */
 export class Disagreement extends SessionLost {}
@@ -154,6 +159,9 @@ const meet = async (
   }
 }
 
+const stoppedAt = ({ session }: Head): ContinuoError =>
+  new ContinuoError('UNAVAILABLE', `The task stopped while session "${session}" was being rebuilt.`)
+
 /** Carries the session on from `base`, or from its first event, until it stands where `target` does, and compares the two. */
 const replayed = async (
   deps: RestoreDeps,
@@ -163,6 +171,7 @@ const replayed = async (
   signal: AbortSignal | undefined,
 ): Promise<Restored> => {
   let session: SessionState | null = base
+  let beside = 0
   const engine = obeying(deps.engine, deps.cancelled)
   const from = base === null ? target.born : base.head.cursor.offset + (base.head.cursor.complete ? 1 : 0)
   try {
@@ -182,14 +191,13 @@ const replayed = async (
         session = met.session
         for await (const step of advance(session, met.work, met.fresh, engine)) {
           failpoint('restore.replay')
+          beside += learntFrom(step)
           if (signal?.aborted) break replay
           if (samePlace(step.head!, target)) break replay
         }
       }
     }
-    if (signal?.aborted) {
-      throw new ContinuoError('UNAVAILABLE', `The task stopped while session "${target.session}" was being rebuilt.`)
-    }
+    if (signal?.aborted) throw stoppedAt(target)
     if (session === null) {
       throw new ContinuoError(
         'REFUSED',
@@ -199,9 +207,15 @@ const replayed = async (
     if (!sameHead(target, session.head))
       throw disagree(target, session.head, await compactionHint(deps.log, deps.names.chunks))
     failpoint('restore.done')
-    return { ...session, head: target, ...(base?.blocks && { blocks: base.blocks }) }
+    return {
+      ...session,
+      head: target,
+      ...(base?.blocks && { blocks: base.blocks }),
+      ...(beside > 0 && { beside }),
+    }
   } catch (error) {
     session?.context.close()
+    if (error instanceof AdaptingStopped) throw stoppedAt(target)
     if (codeOf(error) === 'POSITION') {
       throw new SessionLost(
         `Session "${target.session}" must be replayed from offset ${from} of ${deps.names.chunks}, partition ${partition}, and those events are gone: ${messageOf(error)} Keep input until every session that reads it was saved (--snapshot-every, --snapshot-records).${await compactionHint(deps.log, deps.names.chunks)}`,

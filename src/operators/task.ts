@@ -21,6 +21,7 @@ import type { MostWaiting } from './by-session.ts'
 import type { Commit } from './commit.ts'
 import type { ContextStore, Contexts } from './context-store.ts'
 import { homesOf } from './input.ts'
+import { createInputLife } from './input-life.ts'
 import { createLiveSessions, type LiveSessions } from './live-sessions.ts'
 import { openState } from './partition-state.ts'
 import { pipeline } from './pipeline.ts'
@@ -194,6 +195,8 @@ export const startTask = (partition: number, given: TaskOptions): Task => {
     committed = () => table.heads
     // Partitions are counted by the state topic, whose number never changes; the input topic may have got more a moment ago.
     const homes = homesOf(input, await log.partitions(names.state))
+    const inputLife = createInputLife(log, names.chunks, partition)
+    await inputLife.ask()
     const validation = { format: options.format, input, vocabSize: model.vocabSize, readsText: tokenizer !== null }
     const engine = { model, tokenizer, submit: contexts.submit, historyFrom: history ?? 0 }
     const { distrust, kept } = blobs ?? {}
@@ -201,7 +204,7 @@ export const startTask = (partition: number, given: TaskOptions): Task => {
       log,
       names,
       model,
-      engine,
+      engine: { ...engine, stopping: stopping.signal },
       cancelled: table.cancelled,
       heads: table.heads,
       validate: validation,
@@ -213,10 +216,11 @@ export const startTask = (partition: number, given: TaskOptions): Task => {
     sessions = createLiveSessions({
       table,
       model,
-      engine: { ...engine, isCancelled: requests.isCancelled },
+      engine: { ...engine, isCancelled: requests.isCancelled, stopping: stopping.signal },
       blobs,
       snapshotEvery: options.snapshotEvery,
       snapshotRecords: options.snapshotRecords,
+      input: inputLife,
       captureBytes: options.captureBytes,
       maxContexts: options.maxContexts,
       roomTurn: options.roomTurn,

@@ -8,7 +8,7 @@ import { join } from 'node:path'
 import { beforeEach, describe, expect, test } from 'vitest'
 import { hasShared, sharedModel } from '../engine/paths.ts'
 import { smallDisk } from '../small-disk.ts'
-import { continuo, json, recordsOf } from './helpers.ts'
+import { continuo, json, MODEL, recordsOf, start } from './helpers.ts'
 
 const { folder, need, fill, makeRoom } = smallDisk('4m')
 
@@ -41,6 +41,22 @@ describe('a full disk', () => {
     makeRoom()
     await json(...feed(`file:${join(folder, 'new.db')}`))
     expect(existsSync(join(folder, 'new.db'))).toBe(true)
+  })
+
+  test.each(
+    [0, 36, 48].map((kilobytes) => [kilobytes]),
+  )('with room for %i kB is told by serve before it gives an address, or it serves', async (kilobytes) => {
+    const log = `file:${join(folder, `served-${kilobytes}.db`)}`
+    await json(...feed(log))
+    fill(kilobytes * 1024)
+    const options = ['--model', MODEL, '--with-worker', '--port', '0', '--log-level', 'error']
+    const { child, saw, done } = start(['serve', '--log', log, ...options])
+    await Promise.race([saw(/Serving /).catch(() => undefined), done])
+    child.kill('SIGTERM')
+    const { out, err } = await done
+    // The log's lines are JSON: a worker that joined tries again.
+    expect([/Serving/.test(out), /^The disk is full/m.test(err)]).toSatisfy(([serves, full]) => serves !== full)
+    makeRoom()
   })
 
   test.skipIf(!hasShared)('leaves the store of experts that was there, and says what the new one needs', async () => {

@@ -299,12 +299,10 @@ test.each(['tail', 'watch'])('%s names a record that is no event, and goes on', 
   const log = `file:${join(folder, `${verb}.db`)}`
   await continuo(['feed', path, '--log', log, '--session', 'app', '--novelty'])
   await withLog(log, async (opened) => {
-    for (const value of ['hello', '{"type":"nope"}', '7'])
-      await opened.append(
-        topicNames(opened.prefix).observations,
-        [{ key: Buffer.from('app'), value: Buffer.from(value) }],
-        0,
-      )
+    const names = topicNames(opened.prefix)
+    const record = (value: string) => ({ key: Buffer.from('app'), value: Buffer.from(value) })
+    for (const value of ['hello', '{"type":"nope"}', '7']) await opened.append(names.observations, [record(value)], 0)
+    await opened.append(names.deadletters, [record('hello')], 0)
   })
   await continuo(['run', '--log', log, '--model', 'models/watch', '--until-idle', '50', '--log-level', 'error'])
   const topic = verb === 'tail' ? ['--topic', 'observations'] : []
@@ -313,4 +311,18 @@ test.each(['tail', 'watch'])('%s names a record that is no event, and goes on', 
   for (const offset of [0, 1, 2])
     expect(err).toContain(`continuo.observations, partition 0, offset ${offset}: the record is no event of Continuo`)
   expect(out).toContain(verb === 'tail' ? 'app  opened at pulse 0' : 'ledger balance')
+  if (verb === 'watch') return
+  // A dead letter may hold anything, and says why and from where it came.
+  const letters = await continuo([
+    'tail',
+    '--log',
+    log,
+    '--topic',
+    'deadletters',
+    '--from-beginning',
+    '--until-idle',
+    '50',
+  ])
+  expect(letters).toMatchObject({ code: 0, out: '' })
+  expect(letters.err).toContain('continuo.deadletters, partition 0, offset 0: the record is no event of Continuo')
 })

@@ -307,6 +307,36 @@ test('an answer that no worker gives ends with a sentence, and a reader that is 
   expect(late).toMatchObject({ status: 504, body: { error: { code: 'timeout', type: 'server_error' } } })
 })
 
+/** A stream as it comes, its comments included. */
+const streamed = async (
+  url: string,
+  patience: string,
+): Promise<{ readonly response: Response; readonly text: string }> => {
+  const gateway = await serving(url, '--answer-timeout', patience)
+  endWithTest(gateway)
+  const response = await fetch(`${gateway.url}/v1/completions`, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json', 'x-session': 'long' },
+    body: JSON.stringify({ model: 'demo', prompt: 'x', stream: true, seed: 7 }),
+  })
+  return { response, text: await response.text() }
+}
+
+test('a stream begins before its prompt was read, by whomever; what fails then is its last event', async () => {
+  const { response, text } = await streamed(await made('unread'), '3')
+  expect(response.status).toBe(200)
+  expect(response.headers.get('content-type')).toContain('text/event-stream')
+  expect([response.headers.get('x-session'), response.headers.get('x-seed')]).toEqual(['long', '7'])
+  const [event, ...more] = text.split('\n\n')
+  expect(JSON.parse(event!.slice('data: '.length))).toMatchObject({ error: { code: 'timeout' } })
+  expect(more).toEqual([''])
+})
+
+test('a stream that says nothing has a comment line now and then', { tags: 'slow', timeout: 60_000 }, async () => {
+  const { text } = await streamed(await made('silent'), '20')
+  expect(text).toMatch(/^:\n\ndata: .*"code":"timeout".*\n\n$/)
+})
+
 describe('a signal', () => {
   test('ends streams at once, and answers under way come to their end', { tags: 'slow' }, async () => {
     const gateway = await servingAll(() => undefined)

@@ -216,6 +216,23 @@ describe('a connection', () => {
   })
 })
 
+test('weights for which the disk has no room are not begun, and what came before them is known to the next call', async () => {
+  const hub = await hubOf()
+  hub.fault = ({ url }, response) => {
+    if (!url.endsWith('/model.safetensors')) return false
+    response.writeHead(200, { etag: `"${'0'.repeat(64)}"`, 'content-length': 1e15 }).write(WEIGHTS)
+    return true
+  }
+  const failed = await pull(hub).catch((error: unknown) => error)
+  expect(codeOf(failed)).toBe('UNAVAILABLE')
+  expect(messageOf(failed)).toMatch(
+    /1000000000000000 bytes are to come, and the disk of .* has room for \d+\. Free some space/,
+  )
+  expect(there()).toEqual(['.pull.json', 'config.json'])
+  hub.fault = () => false
+  expect((await pull(hub)).files.map(({ downloaded }) => downloaded)).toEqual([false, true])
+})
+
 describe('what comes is refused, and takes no name, when', () => {
   const broken = async (fault: Fault): Promise<string> => {
     const hub = await hubOf()
@@ -281,6 +298,30 @@ describe('what comes is refused, and takes no name, when', () => {
       return true
     })
     expect(said).toMatch(words)
+  })
+
+  test('a file beside the weights is larger than any that is read', async () => {
+    const said = await broken(({ url }, response) => {
+      if (!url.endsWith('/config.json')) return false
+      response.writeHead(200, { etag: `"${'0'.repeat(40)}"`, 'content-length': 1e12 }).write('1')
+      return true
+    })
+    expect(said).toMatch(
+      /config\.json: the hub announces 1000000000000 bytes, expected at most 268435456 of such a file/,
+    )
+    expect(existsSync(folder)).toBe(false)
+  })
+
+  test('a package has more files than any', async () => {
+    const files = Array.from({ length: 5000 }, (_, at) => ({
+      rfilename: `model-${String(at).padStart(5, '0')}-of-05000.safetensors`,
+    }))
+    const siblings = [...files, { rfilename: 'model.safetensors.index.json' }]
+    const said = await broken(({ url }, response) => {
+      if (url.startsWith('/api/')) response.writeHead(200).end(JSON.stringify({ sha: COMMIT, siblings }))
+      return url.startsWith('/api/')
+    })
+    expect(said).toMatch(/has 5001 files that make the package, expected at most 4096/)
   })
 
   test('nothing says how long it is', async () => {

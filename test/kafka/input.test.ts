@@ -3,8 +3,9 @@
  *
  * @module-tag slow
  */
-import type { Admin } from 'kafkajs'
+import { type Admin, ConfigResourceTypes } from 'kafkajs'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { keepsRecords } from '../../src/operators/input-life.ts'
 import type { EventLog } from '../../src/streams/log.ts'
 import { openLog } from '../../src/streams/open.ts'
 import { topicNames } from '../../topics/index.ts'
@@ -106,6 +107,25 @@ describe.skipIf(broker === undefined)('an input topic', { timeout: 480_000 }, ()
     expect((await observed()).length).toBe(24)
     expect(await json('sessions', '--log', url)).toMatchObject([{ status: 'stopped' }, { status: 'stopped' }])
     expect((await readAll(log, names.deadletters)).length).toBe(2)
+  })
+
+  test('keeps its records as long as no setting removes any and none was deleted', async () => {
+    const { log, names, feed } = await open()
+    await feed(2, 'Entry')
+    const keeps = (): Promise<boolean> => keepsRecords(log, names.chunks, 0)
+    const set = (name: string, value: string): Promise<unknown> =>
+      admin.alterConfigs({
+        validateOnly: false,
+        resources: [{ type: ConfigResourceTypes.TOPIC, name: names.chunks, configEntries: [{ name, value }] }],
+      })
+    expect(await keeps()).toBe(true)
+    await set('retention.bytes', '-1')
+    // The other setting is the broker's then, a week.
+    await eventually(async () => expect(await keeps()).toBe(false))
+    await set('retention.ms', '-1')
+    await eventually(async () => expect(await keeps()).toBe(true))
+    await log.trim(names.chunks, 0, 1)
+    await eventually(async () => expect(await keeps()).toBe(false))
   })
 
   test('whose unread records are deleted is refused by name, and nothing is invented', async () => {

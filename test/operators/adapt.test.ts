@@ -1,5 +1,6 @@
 /** Sessions that adapt, on a stream: what the event does and tells, that every way to the same place is the same, and what is refused. */
 import { describe, expect, test } from 'vitest'
+import type { Model } from '../../src/engine/types.ts'
 import { restoreSession } from '../../src/operators/restore.ts'
 import { verifyLog } from '../../src/operators/verify.ts'
 import type { Head } from '../../src/state/head.ts'
@@ -178,6 +179,38 @@ describe.skipIf(!hasShared)('a session that adapts, on a stream', () => {
       expect(told[1]).toMatchObject({ pulse: 18, tokens: 12 })
       expect(commits.flatMap(({ steps }) => steps).filter(({ record }) => record.offset === 1)).toHaveLength(1)
       expect((await bench.heads()).get('s')!.cursor).toMatchObject({ token: 3, complete: true, held: '' })
+      await verified(bench)
+    }))
+
+  test('leaves no trace where a stop ends it between two evaluations, and is done anew by the next worker', () =>
+    use(async (bench) => {
+      // Half a character is held back: the adaptation's step reads it first.
+      const events: readonly ChunkInput[] = [
+        { type: 'text', text: 'A ship came in.\ud83d' },
+        { type: 'adapt', evaluations: 600, seed: 5 },
+        asking('r'),
+      ]
+      await bench.feed(...events.map((each) => event('s', each)))
+      for (const snapshotEvery of [1, 100_000]) {
+        const adapting = Promise.withResolvers<void>()
+        const submit: Model['submit'] = (item) => {
+          const answer = bench.model.submit(item)
+          if (item.request?.type === 'adapt') adapting.resolve()
+          return answer
+        }
+        const running = await bench.start({ snapshotEvery, model: { ...bench.model, submit } })
+        await adapting.promise
+        await running.worker.stop()
+        expect(running.states.at(-1)?.state).toBe('closed')
+        expect((await bench.heads()).get('s')!.cursor).toMatchObject({ offset: 0, complete: true })
+        expect((await bench.observations('s')).map(({ type }) => type)).toEqual(['opened', 'observed'])
+      }
+      await bench.settle()
+      await bench.feed(...events.map((each) => event('alone', each)))
+      await bench.settle()
+      const [stopped, alone] = await chains(bench, 's', 'alone')
+      expect(stopped).toBe(alone)
+      expect(adaptedIn(await bench.observations('s'))).toHaveLength(1)
       await verified(bench)
     }))
 

@@ -143,9 +143,14 @@ describe('more sessions with endless work than contexts', () => {
   test('a stop while they take turns loses nothing', async () => {
     await use(async (bench) => {
       await feed(bench)
+      const { end } = await bench.log.bounds(bench.names.chunks, 0)
       for (let start = 0; start < 3; start += 1) {
         const running = await bench.start({ maxContexts: 2, roomTurn: 0, commitInterval: 5 })
-        await eventually(() => expect(running.commits.length).toBeGreaterThan(3))
+        // On a busy machine a commit carries many steps, and the third worker may find little to do.
+        await eventually(() => {
+          const over = (running.worker.tasks.get(0)?.offset ?? 0) >= end
+          expect(running.commits.length > 3 || over).toBe(true)
+        })
         await running.worker.stop()
       }
       await bench.settle({ maxContexts: 2, roomTurn: 0 })
@@ -279,12 +284,13 @@ describe('rebuilding', () => {
 
   test('reads no more of other sessions than --snapshot-records says: who is idle is saved meanwhile', async () => {
     await use(async (bench) => {
-      await bench.feed(event('quiet', { type: 'text', text: 'I say little.' }))
+      const text = 'I say little. '.repeat(5)
+      await bench.feed(event('quiet', { type: 'text', text }))
       const running = await bench.start({ snapshotEvery: 1_000_000, snapshotRecords: 20 })
       await running.idle()
       expect((await bench.heads()).get('quiet')!.snapshot).toBeNull()
       for (let n = 0; n < 40; n += 1) await bench.feed(event('busy', { type: 'text', text: `Entry ${n}. ` }))
-      await eventually(async () => expect((await bench.heads()).get('quiet')!.snapshot?.pulse).toBe(13))
+      await eventually(async () => expect((await bench.heads()).get('quiet')!.snapshot?.pulse).toBe(text.length))
       await bench.feed(event('quiet', { type: 'text', text: ' But I do.' }))
       await running.idle()
       await running.worker.stop()
@@ -297,10 +303,13 @@ describe('rebuilding', () => {
     Array.from({ length: count }, (_, n) => event('busy', { type: 'text', text: `Entry ${n}. ` }))
 
   test.each([
-    ['to make room, with a short past', 'Shy.', 1],
+    ['to make room, with a short past, where the input loses its records,', 'Shy.', 1],
     ['by a crash', 'I say little. '.repeat(20), 16],
   ])('goes on for silent sessions, too: who was put out of memory %s is saved before its input is too old', async (_, text, maxContexts) => {
     await use(async (bench) => {
+      await bench.feed(event('gone', { type: 'close' }))
+      await bench.settle()
+      await bench.log.trim(bench.names.chunks, 0, 1)
       await bench.feed(event('quiet', { type: 'text', text }))
       const first = await bench.start({ maxContexts, snapshotEvery: 1_000_000 })
       await bench.feed(event('busy', { type: 'text', text: 'I am busy. ' }))
@@ -320,6 +329,30 @@ describe('rebuilding', () => {
       await running.worker.stop()
       expect(running.restored).toContain('quiet')
       await verified(bench)
+    })
+  })
+
+  test('spares the log the snapshots of tiny sessions, however many records come after them, where the input keeps its own', async () => {
+    await use(async (bench) => {
+      const long = 'I say little. '.repeat(5)
+      const tiny = Array.from({ length: 40 }, (_, n) => `tiny-${n}`)
+      for (const session of tiny) await bench.feed(event(session, { type: 'text', text: 'Hi' }))
+      // Of age after all of them, so saved after those of them that are.
+      await bench.feed(event('quiet', { type: 'text', text: long }))
+      const running = await bench.start({ maxContexts: 4, snapshotEvery: 1_000_000, snapshotRecords: 20 })
+      await bench.feed(...others(100))
+      await eventually(async () => expect((await bench.heads()).get('quiet')!.snapshot?.pulse).toBe(long.length))
+      await running.idle()
+      for (const session of tiny) expect((await bench.heads()).get(session)!.snapshot).toBeNull()
+      expect(running.restored.filter((session) => tiny.includes(session))).toEqual([])
+      // The input is trimmed for the first time, and not yet so far: now they are to be saved, each within as many records once more.
+      await bench.log.trim(bench.names.chunks, 0, 1)
+      await bench.feed(...others(80))
+      await eventually(async () => {
+        const heads = await bench.heads()
+        for (const session of tiny.slice(1)) expect(heads.get(session)!.snapshot?.pulse).toBe(2)
+      })
+      await running.worker.stop()
     })
   })
 

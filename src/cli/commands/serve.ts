@@ -238,6 +238,7 @@ const withWorker = async (
   const port = flags['metrics-port']
   const ending = new AbortController()
   let hosted: Hosted | null = null
+  const started = Promise.withResolvers<void>()
   const hosting = hostWorker({
     log,
     names,
@@ -247,8 +248,9 @@ const withWorker = async (
     metrics: port === undefined ? null : { port, host: flags['metrics-host'] },
     logger,
     stopping: ending.signal,
-    onStarted(started) {
-      hosted = started
+    onStarted(worker) {
+      hosted = worker
+      started.resolve()
     },
   })
   // Looked at below; a rejection before that is none that nobody handles.
@@ -257,6 +259,8 @@ const withWorker = async (
   try {
     const served = servedOf(flags, described)
     const verify = verifyWith(log, names, flags, (use) => use(loaded, blocks))
+    // A worker that cannot join its group, on a full disk for example, ends the command before anybody is told of an address.
+    await Promise.race([started.promise, hosting])
     const gateway = await start(flags, log, names, served, logger, () => hosted, verify)
     // The worker ends first only where it cannot go on.
     await Promise.race([until(stopping), hosting.catch(() => undefined)])

@@ -109,6 +109,10 @@ const createPrinter = (
     return (record) => {
       const headers = headersOf(record)
       const { reason, partition, offset } = DEAD_LETTER_HEADERS
+      if (headers[reason] === undefined || headers[offset] === undefined) {
+        say(noEvent(record))
+        return
+      }
       const from = `partition ${headers[partition]}, offset ${headers[offset]}`
       printRow(
         `${shortName(textIn(record.key)) || '(no key)'}  ${from}  ${headers[reason]}  ${preview(textIn(record.value))}`,

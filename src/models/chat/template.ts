@@ -1,16 +1,15 @@
 /**
  * Chat templates: Jinja2 with trim_blocks and lstrip_blocks, as `apply_chat_template` of the transformers library renders them.
- * A template is a program from outside. It gets no clock, and its steps and the length of its texts are bounded.
+ * A template is a program from outside. It gets no clock, and what it does is bounded (bounded.ts).
  */
-import { Environment, Interpreter, Template } from '@huggingface/jinja'
+import { Environment, Template } from '@huggingface/jinja'
 import { ContinuoError, messageOf } from '../../errors.ts'
+import { Bounded } from './bounded.ts'
 import { strftime } from './date.ts'
 import { type Message, MOST_TEMPLATE } from './types.ts'
 
-/** One for each statement and expression, for each element of a list and each 1,024 characters of a text that it gives. A published template takes some hundred a message. */
-const MOST_STEPS = 2_000_000
-/** Of any text that a template makes, in UTF-16 units. */
-const MOST_TEXT = 1 << 26
+/** White space in a row in a source: the library looks for its ends from each of them. */
+const MOST_BLANKS = 4096
 /** Numbers that range() gives. */
 const MOST_RANGE = 65_536
 
@@ -25,31 +24,6 @@ export interface Rendering {
 }
 
 export type ChatTemplate = (rendering: Rendering) => string
-
-interface Value {
-  readonly value: unknown
-}
-interface Evaluator {
-  evaluate(statement: unknown, environment: unknown): Value
-  run(program: unknown): Value
-}
-// The library's declarations import each other without extensions, which this module resolution does not follow.
-const Base = Interpreter as unknown as new (environment: unknown) => Evaluator
-
-class Bounded extends Base {
-  #steps = 0
-
-  override evaluate(statement: unknown, environment: unknown): Value {
-    const found = super.evaluate(statement, environment)
-    const { value } = found
-    const length = typeof value === 'string' ? value.length >> 10 : Array.isArray(value) ? value.length : 0
-    this.#steps += 1 + length
-    if (this.#steps > MOST_STEPS) throw new Error(`it takes more than ${MOST_STEPS} steps`)
-    if (typeof value === 'string' && value.length > MOST_TEXT)
-      throw new Error(`it makes a text of more than ${MOST_TEXT} characters`)
-    return found
-  }
-}
 
 const range = (start: number, stop?: number, step = 1): number[] => {
   const [from, to] = stop === undefined ? [0, start] : [start, stop]
@@ -71,6 +45,8 @@ export const chatTemplate = (source: string, where: string): ChatTemplate => {
     new ContinuoError('INVALID', `The chat template of ${where} ${what}`, { cause })
   if (source.length > MOST_TEMPLATE)
     throw invalid(`has ${source.length} characters, expected at most ${MOST_TEMPLATE}.`)
+  if (new RegExp(`\\s{${MOST_BLANKS + 1}}`).test(source))
+    throw invalid(`has more than ${MOST_BLANKS} white-space characters in a row. Leave some out.`)
   let program: unknown
   try {
     program = new Template(source).parsed
@@ -85,10 +61,10 @@ export const chatTemplate = (source: string, where: string): ChatTemplate => {
       ...{ true: true, false: false, none: null, True: true, False: false, None: null },
       range,
       raise_exception: (text: unknown) => {
-        throw invalid(`refuses this conversation: ${String(text)}`)
+        throw invalid(`refuses this conversation: ${typeof text === 'string' ? text : 'it gives no text as a reason'}`)
       },
       strftime_now: (format: unknown) => {
-        if (date !== undefined) return strftime(date, String(format))
+        if (date !== undefined) return strftime(date, typeof format === 'string' ? format : '')
         throw invalid(
           'asks for the present date (strftime_now), and the same conversation must give the same text on any day. Name a day: --date YYYY-MM-DD.',
         )
@@ -106,7 +82,7 @@ export const chatTemplate = (source: string, where: string): ChatTemplate => {
     try {
       const environment = new Environment()
       for (const [name, value] of Object.entries(globals)) environment.set(name, value)
-      return String(new Bounded(environment).run(program).value)
+      return String(new Bounded(environment, source).run(program).value)
     } catch (cause) {
       if (cause instanceof ContinuoError) throw cause
       throw invalid(`cannot be rendered: ${messageOf(cause)}. Correct it, or take another.`, cause)

@@ -1,7 +1,7 @@
 /** A conversation as text: what stands before each answer of the model. */
 
 /** The longest source of a chat template, in UTF-16 units; published ones have up to 20,000. */
-export const MOST_TEMPLATE = 1 << 20
+export const MOST_TEMPLATE = 1 << 16
 
 export interface Message {
   readonly role: 'system' | 'user' | 'assistant'

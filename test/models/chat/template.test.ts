@@ -88,7 +88,8 @@ describe('a template is rendered with', () => {
 describe('a template is refused, in words, when it', () => {
   test.each<[string, string, RegExp]>([
     ['is no Jinja', '{% if %}', /is not Jinja that @huggingface\/jinja reads/],
-    ['is too long', ' '.repeat((1 << 20) + 1), /has 1048577 characters, expected at most 1048576/],
+    ['is too long', ' '.repeat((1 << 16) + 1), /has 65537 characters, expected at most 65536/],
+    ['has a page of blanks', `{{ 1 }}${' '.repeat(5000)}`, /has more than 4096 white-space characters in a row/],
     [
       'refuses the conversation',
       `{{ raise_exception('Only users speak') }}`,
@@ -113,7 +114,7 @@ describe('a template is refused, in words, when it', () => {
       /more than 2000000 steps/,
     ],
     ['calls itself', '{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}', /cannot be rendered/],
-    ['is nested without an end', `{{ ${'('.repeat(100_000)} }}`, /is not Jinja/],
+    ['is nested without an end', `{{ ${'('.repeat(60_000)} }}`, /is not Jinja/],
   ])('%s', (_, source, words) => {
     let failed: unknown
     try {
@@ -124,6 +125,72 @@ describe('a template is refused, in words, when it', () => {
     expect(messageOf(failed)).toMatch(words)
     expect(messageOf(failed)).toContain('chat_template.jinja')
     expect(codeOf(failed)).toBe('INVALID')
+  })
+})
+
+describe('no built-in runs before what it does is paid for:', () => {
+  /** Half of all that a text may be: "ab c,d" and a line end, again and again. */
+  const TEXT = `{% set ns = namespace(t='ab c,d\\n') %}{% for a in range(19) %}{% set ns.t = ns.t + ns.t %}{% endfor %}`
+  /** A list of two lists of two lists …, each of them one list twice. */
+  const LIST = `{% set ns = namespace(t=['x']) %}{% for a in range(40) %}{% set ns.t = [ns.t, ns.t] %}{% endfor %}`
+  const LONG = 'z'.repeat(60_000)
+  test.each<readonly [string, string]>([
+    ...['|tojson', '|tojson(indent=2)', '|string', '|join', "|join('-')", '|sort', ' ~ 1', " + 'x'", ' == 1', ''].map(
+      (use) => [`a list that doubles, ${use || 'shown'}`, `${LIST}{{ ns.t${use} }}`] as const,
+    ),
+    ['such a list inside', `${LIST}{{ [{'a': (1, ns.t)}]|map(attribute='a')|list|string }}`],
+    ['such an object', `${LIST}{{ {'a': ns.t}|dictsort|string }}`],
+    ['such a namespace', `${LIST}{{ ns|tojson }}`],
+    ['such a list in a block', `${LIST}{% set x %}{{ ns.t }}{% endset %}`],
+    ['such a list out of a macro', `${LIST}{% macro f(x) %}{{ x }}{% endmacro %}{{ f(ns.t) }}`],
+    ['words', `${TEXT}{{ ns.t.split()|length }}`],
+    ['characters', `${TEXT}{{ (ns.t|replace('ab c,d\\n', ',')).split(',')|length }}{{ ns.t.split() }}`],
+    ['a method of another name', `${TEXT}{{ ns.t['split']()|length }}`],
+    ['slices', `${TEXT}{% for a in range(60) %}{{ ns.t[1:]|length }}{% endfor %}`],
+    ['what is put in', `${TEXT}{{ ns.t.replace('a', '${LONG}')|length }}`],
+    ['what a filter puts in', `${TEXT}{{ ns.t|replace('', '0123456789')|length }}`],
+    ['indents', `${TEXT}{{ ns.t|indent(100)|length }}`],
+    ['indents of JSON', `{{ [[1]]|tojson(indent=100000000)|length }}`],
+    ['separators', `{{ range(1000)|list|tojson(separators=['${LONG}', ':'])|length }}`],
+    ['joins', `${TEXT}{{ ns.t|join('abc')|length }}`],
+    ['joins of lists', `{{ range(60000)|join('${LONG}')|length }}`],
+    ['a search', `${TEXT}{{ '${LONG}' in ns.t }}`],
+    [
+      'a search in a list',
+      `${TEXT}{% set l = [ns.t ~ 1, ns.t ~ 1, ns.t ~ 1] %}{% for a in range(60000) %}{{ (ns.t ~ 2) in l }}{% endfor %}`,
+    ],
+    ['pairs', `${TEXT}{{ namespace([ns.t]) }}`],
+    ['a filter of a block', `${TEXT}{% filter indent(1000) %}{{ ns.t }}{% endfilter %}`],
+    [
+      'texts that are kept',
+      `${TEXT}{% set ns.l = [] %}{% for a in range(60000) %}{% set ns.l = ns.l + [(ns.t ~ a)|upper] %}{% endfor %}`,
+    ],
+    ['names that are not there', `{% for a in range(60000) %}${'{{ x }}'.repeat(8000)}{% endfor %}`],
+    ['macros', `{% for a in range(60000) %}{% macro f() %}${'{{ x.y }}'.repeat(7000)}{% endmacro %}{% endfor %}`],
+  ])('%s', (_, source) => {
+    expect(() => render(source, HELLO)).toThrow(/more than (2000000 steps|8388608 characters)/)
+  })
+
+  test('a list inside itself is refused, too', () => {
+    const source = `{% set ns = namespace(t=1) %}{% set ns.t = ns %}{{ ns }}`
+    expect(() => render(source, HELLO)).toThrow(/nested more than 64 deep/)
+  })
+
+  test('a thousand messages of 1,900 characters cost a template that looks at each from all sides less than that', () => {
+    const messages = Array.from({ length: 1000 }, (__, at) => ({
+      role: at % 2 === 0 ? ('user' as const) : ('assistant' as const),
+      content: 'One word, and another.\n'.repeat(83).slice(0, 1900),
+    }))
+    const source = `{%- macro turn(m) -%}<{{ m.role }}>{{ m.content|trim }}{%- endmacro -%}
+      {%- for m in messages -%}
+        {%- if loop.index0 > 0 and messages[loop.index0 - 1].role == m.role -%}{{ raise_exception('twice') }}{%- endif -%}
+        {%- set text = m.content.split('</think>')[-1].lstrip('\\n').replace('<|', '< |') -%}
+        {%- if '<think>' in text or text[:7] == '<think>' or text is not defined or tools is defined -%}no{%- endif -%}
+        {{ turn(m) if loop.last else '<' ~ m.role ~ '>' + (text|trim) }}
+      {%- endfor -%}`
+    const text = render(source, messages)
+    expect(text.split('<user>')).toHaveLength(501)
+    expect(text.length).toBeGreaterThan(1_890_000)
   })
 })
 

@@ -6,7 +6,7 @@
  * `run` says. These numbers are part of the state format: a replay must pass through the very heads that were committed.
  */
 import { MAX_RUN } from '../../topics/chunks.ts'
-import { type LineNovelty, NOVELTY_SPAN } from '../../topics/novelty.ts'
+import { NOVELTY_SPAN } from '../../topics/novelty.ts'
 import { SURPRISAL_SPAN } from '../../topics/observations.ts'
 import type { Generated } from '../../topics/tokens.ts'
 import { type Context, ContextBroken, type ContextHead } from '../engine/context.ts'
@@ -15,7 +15,6 @@ import type { WorkItem, WorkResult } from '../engine/work.ts'
 import { ContinuoError, codeOf, messageOf } from '../errors.ts'
 import { failpoint } from '../failpoint.ts'
 import type { Matcher } from '../grammar/index.ts'
-import { sha256 } from '../hash.ts'
 import type { Tokenizer } from '../models/tokenizer/types.ts'
 import * as conductor from '../state/conductor.ts'
 import { type Fingerprints, type Head, pulseMismatch } from '../state/head.ts'

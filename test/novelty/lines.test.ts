@@ -87,7 +87,8 @@ describe('what a session remembers of its lines', () => {
     const told = all((judge) => judge)
     const records = stack.toString().split(/^(?=> )/m)
     expect(told.map(({ bytes }) => bytes)).toEqual(records.map((record) => Buffer.byteLength(record) - 1))
-    const place = records.reduce<number[]>((at, record) => [...at, at.at(-1)! + Buffer.byteLength(record)], [0])
+    const place = [0]
+    for (const record of records) place.push(place.at(-1)! + Buffer.byteLength(record))
     expect(told.map(({ fromPulse, toPulse }) => [fromPulse, toPulse])).toEqual(
       records.map((_, i) => [place[i], place[i + 1]]),
     )

@@ -21,9 +21,9 @@ export interface Done {
   readonly err: string
 }
 
-/** npm tells the scripts that it runs where their project is. Its configuration, the registry too, stays. */
+/** npm tells the scripts that it runs where their project is. Its configuration, the registry and its certificates too, stays. */
 const OF_A_SCRIPT =
-  /^(npm_(package|lifecycle|command|execpath|node_execpath|config_local_prefix|config_user_agent)|INIT_CWD|NODE_|CONTINUO_)/i
+  /^(npm_(package|lifecycle|command|execpath|node_execpath|config_local_prefix|config_user_agent)|INIT_CWD|NODE_(?!EXTRA_CA_CERTS)|CONTINUO_)/i
 
 const inherited = (): NodeJS.ProcessEnv =>
   Object.fromEntries(Object.entries(process.env).filter(([name]) => !OF_A_SCRIPT.test(name)))

@@ -1,12 +1,11 @@
 /** Grammars that bind answers: which tokens may follow, token by token. Text and ids alone decide; nothing that is kept here changes an answer. */
 import type { Grammar } from '../../topics/chunks.ts'
-import { ContinuoError } from '../errors.ts'
 import { Automaton, DEAD, type State } from './automaton.ts'
 import { type Rule, ruleOf } from './expression.ts'
 import { gbnfRule } from './gbnf.ts'
 import { anyObject } from './json.ts'
 import { checkSize, schemaRule } from './json-schema.ts'
-import { MOST_BYTES, refuse } from './limits.ts'
+import { MOST_BYTES, refusalOf, refuse } from './limits.ts'
 import { type Mask, maskOf, withEnds } from './mask.ts'
 import { type Network, networkOf } from './network.ts'
 import { regexOf } from './regex.ts'
@@ -62,15 +61,7 @@ const read = (grammar: Grammar): Read => {
 }
 
 /** Why the grammar cannot be used, as a sentence; null: it can. */
-export const faultOfGrammar = (grammar: Grammar): string | null => {
-  try {
-    read(grammar)
-    return null
-  } catch (error) {
-    if (error instanceof ContinuoError && error.code === 'INVALID') return error.message
-    throw error
-  }
-}
+export const faultOfGrammar = (grammar: Grammar): string | null => refusalOf(() => read(grammar))
 
 /** One a tokenizer: sorting the tokens of a large vocabulary takes a tenth of a second. */
 const trees = new WeakMap<object, Tree>()

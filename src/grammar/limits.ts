@@ -23,3 +23,14 @@ export const MOST_WORK = 1 << 21
 export const refuse = (message: string): never => {
   throw new ContinuoError('INVALID', message)
 }
+
+/** The sentence with which `read` refuses what it reads; null: it does not. */
+export const refusalOf = (read: () => unknown): string | null => {
+  try {
+    read()
+    return null
+  } catch (error) {
+    if (error instanceof ContinuoError && error.code === 'INVALID') return error.message
+    throw error
+  }
+}

@@ -11,7 +11,7 @@
  * session's state: it follows from the lines and their bits alone, on any machine, and goes on where it was written down.
  */
 import { type ByteReader, type ByteWriter, isCount, Unreadable } from './bytes.ts'
-import { hashOf, joined, SEEDS } from './hash.ts'
+import { hashOf, joined, MASKED, SEEDS } from './hash.ts'
 import { createRanks, type Ranks } from './ranks.ts'
 import { createSilences, type Silent } from './silence.ts'
 import { createStructure } from './structure.ts'
@@ -66,7 +66,10 @@ const WINDOW = 1000
 const LEARNING = 100
 /** Most surprising bytes that count. */
 const DEAREST = 8
-/** What they count in a line without a new pair of words, for each bit of the new pairs, and what each bit of the most surprising pair counts by itself. */
+/**
+ * The weights of the dearest bytes' bits in `structure`: KNOWN_SHARE in every line, FRESH more for each bit of its new pairs of words. FRESHEST is the weight of
+ * the bits of the most surprising pair.
+ */
 const KNOWN_SHARE = 0.1
 const FRESH = 0.05
 const FRESHEST = 5
@@ -156,7 +159,7 @@ export const createJudge = (from?: ByteReader, elsewhere = false): NoveltyJudge 
   const repeats = (line: Uint8Array, words: readonly Stretch[]): number => {
     const timed = words[0]?.isValue || words.slice(0, TIMES).some((word) => hasTime(line, word)) ? TIMES : 0
     const same = words
-      .map(({ from, to, isValue }, i) => (isValue && i < timed ? 1 : hashOf(line, from, to, SEEDS[1])))
+      .map(({ from, to, isValue }, i) => (isValue && i < timed ? MASKED : hashOf(line, from, to, SEEDS[1])))
       .reduce(joined, SEEDS[1])
     const hash = Math.max(same, 1)
     const count = before.filter((one) => one === hash).length
@@ -168,7 +171,7 @@ export const createJudge = (from?: ByteReader, elsewhere = false): NoveltyJudge 
   return {
     judge(line, bits, at) {
       const words = wordsOf(line)
-      const masked = words.map(({ from, to, isValue }) => (isValue ? 1 : hashOf(line, from, to, SEEDS[0])))
+      const masked = words.map(({ from, to, isValue }) => (isValue ? MASKED : hashOf(line, from, to, SEEDS[0])))
       const outside = bits.slice()
       for (const { from, to, isValue } of words) if (isValue) outside.fill(0, from, to)
       const dearest = sum(outside.toSorted().subarray(-DEAREST))

@@ -184,39 +184,32 @@ export const createLineJudge = (from?: Uint8Array): LineJudge => {
     return told
   }
 
-  /** The record before a line that begins one. Then the line, which ended at `pulse`, is its record's last one. */
-  const taken = (bits: number, pulse: number, isFirst: boolean): LineNovelty[] => {
-    if (record !== null && !isFirst) {
+  /** The line, which ended at `pulse` with an end of these bits, becomes the last one of the record, or its first. */
+  const joinLine = (bits: number, pulse: number): void => {
+    record ??= createPiece()
+    if (record.size > 0) {
       join(record, line, ending)
       empty(line)
-    } else {
-      const before = record
-      record = line
-      line = before ?? createPiece()
-    }
-    const told = isFirst && line.size > 0 ? [ended(line, to)] : []
+    } else [record, line] = [line, record]
     to = pulse
     ending = bits
-    return told
   }
 
-  /** What a line that ended at `pulse` ends. */
+  const endRecord = (): LineNovelty[] => (record === null || record.size === 0 ? [] : [ended(record, to)])
+
+  /** What a line that ended at `pulse` ends: itself, or the record before it. */
   const endLine = (bits: number, pulse: number, begins: Begins): LineNovelty[] => {
-    if (begins !== null) {
-      const isLong = record !== null && record.size + 1 + line.size > MOST_RECORD
-      return taken(bits, pulse, isLong || begins(line.held.subarray(0, heldOf(line))))
+    const before = record?.size ?? 0
+    if (begins === null) {
+      if (before === 0) return [ended(line, pulse)]
+      // Records are joined no longer: this line is the last that was.
+      joinLine(bits, pulse)
+      return endRecord()
     }
-    if (record === null) return [ended(line, pulse)]
-    // Records are joined no longer: this line is the last that was.
-    taken(bits, pulse, false)
-    return endRecord()
-  }
-
-  const endRecord = (): LineNovelty[] => {
-    if (record === null) return []
-    const told = ended(record, to)
-    record = null
-    return [told]
+    const isFirst = before + 1 + line.size > MOST_RECORD || begins(line.held.subarray(0, heldOf(line)))
+    const told = isFirst ? endRecord() : []
+    joinLine(bits, pulse)
+    return told
   }
 
   return {
@@ -236,7 +229,7 @@ export const createLineJudge = (from?: Uint8Array): LineJudge => {
       return createLineJudge(this.state())
     },
     elsewhere() {
-      if (line.size > 0 || record !== null) {
+      if (line.size > 0 || (record?.size ?? 0) > 0) {
         const whole = this.copy()
         whole.end(0)
         return whole.elsewhere()
@@ -250,8 +243,9 @@ export const createLineJudge = (from?: Uint8Array): LineJudge => {
       own.u32(VERSION)
       for (const number of [carried, count, to, ending]) own.f64(number)
       writePiece(line, own)
-      own.u32(record === null ? 0 : 1)
-      if (record !== null) writePiece(record, own)
+      const isJoined = record !== null && record.size > 0
+      own.u32(isJoined ? 1 : 0)
+      if (isJoined) writePiece(record!, own)
       judge.write(own)
       return own.done()
     },

@@ -15,3 +15,14 @@ export const log2 = (x: number): number => {
   for (let term = TERMS; term >= 0; term -= 1) sum = sum * s * s + 1 / (2 * term + 1)
   return exponent + 2 * s * sum * Math.LOG2E
 }
+
+const LOG10_2 = 0.3010299956639812
+
+/** The decimal logarithm, by the same rules. */
+export const log10 = (x: number): number => log2(x) * LOG10_2
+
+/**
+ * Bits of something new where `count` things came, `different` ones of them: the chance of it is d / (c + d) (Witten and Bell 1991, "The Zero-Frequency
+ * Problem", method C).
+ */
+export const bitsOfNew = (count: number, different: number): number => log2((count + different) / different)

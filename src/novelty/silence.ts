@@ -5,7 +5,7 @@
  * Lines are counted, not time: text has no clock that every stream shares. So a stream that stops as a whole says nothing.
  */
 import { type ByteReader, type ByteWriter, isCount, Unreadable } from './bytes.ts'
-import { log2 } from './log2.ts'
+import { log2, log10 } from './log2.ts'
 
 /** A kind of line that stays away. */
 export interface Silent {
@@ -27,7 +27,10 @@ export interface Silence {
 
 /** Follows the kinds of one stream. */
 export interface Silences {
-  /** A line of a kind: the hashes of its pattern, such lines before it, and where it stands. Says which kinds are silent now; each is told once until it comes back. */
+  /**
+   * Takes the next line. `low`, `high`: the hashes of its pattern; `seen`: lines of that pattern before it; `at`: where the line stands in its stream. Returns
+   * the kinds that are found silent at this line; a kind that was returned is not returned again before a line of it came.
+   */
   line(low: number, high: number, seen: number, at: number, pattern: () => string): Silence
   write(to: ByteWriter): void
 }
@@ -48,7 +51,6 @@ const FORGETTING = 0.002
 /** A kind that stays away for so many lines is given up. */
 const MOST_GAP = 100_000
 const MOST_TOLD = 3
-const LOG10_2 = 0.3010299956639812
 const NONE: Silence = { score: 0, kinds: [] }
 
 interface Kind {
@@ -67,7 +69,7 @@ interface Kind {
   check: number
 }
 
-const sizeOf = (gap: number): number => log2(gap + 1) * LOG10_2
+const sizeOf = (gap: number): number => log10(gap + 1)
 const spreadOf = ({ variance }: Kind): number => Math.sqrt(variance) + LEAST_SPREAD
 
 const silentFrom = (kind: Kind): number => kind.longest + OUTSIDE * spreadOf(kind)

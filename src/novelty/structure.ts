@@ -1,19 +1,16 @@
 /**
  * How new the order of a line's words is: each pair of neighbouring words that no earlier line had counts by how surprising it is that something new follows
- * the one and stands before the other. Of a word that came c times with d different neighbours on that side, something new has the chance d / (c + d)
- * (Witten and Bell 1991, "The Zero-Frequency Problem", method C).
+ * the one and stands before the other, by how often each came and how many different neighbours it had on that side (`bitsOfNew`).
  */
 import type { ByteReader, ByteWriter } from './bytes.ts'
-import { joined } from './hash.ts'
-import { log2 } from './log2.ts'
+import { BEGINNING, END, joined } from './hash.ts'
+import { bitsOfNew } from './log2.ts'
 import { createTable } from './table.ts'
 
 /** An entry of PAIRS is a hash; one of WORDS a hash, how often the word came, and how many different ones followed it and stood before it. */
 const PAIRS = { words: 1, key: 1, most: 32_768 } as const
 const WORDS = { words: 4, key: 1, most: 4096 } as const
 const [COUNT, FOLLOWERS, LEADERS] = [1, 2, 3] as const
-/** What stands for the beginning and the end of a line; a word's hash that is one of them is taken for it. */
-const [BEGINNING, END] = [2, 3] as const
 /** Bits of a side of which nothing is known. */
 const UNKNOWN = 1
 const MOST_COUNT = 0xffffffff
@@ -39,7 +36,7 @@ export const createStructure = (from?: ByteReader): Structure => {
     const at = known.find(word, 0)
     if (at === -1) return UNKNOWN
     const [count, others] = [known.u32[at + COUNT]!, known.u32[at + different]!]
-    return others === 0 ? UNKNOWN : log2((count + others) / others)
+    return others === 0 ? UNKNOWN : bitsOfNew(count, others)
   }
   const more = (at: number): void => {
     known.u32[at] = Math.min(known.u32[at]! + 1, MOST_COUNT)

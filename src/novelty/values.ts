@@ -4,8 +4,8 @@
  * same other words came and how many words they had there.
  */
 import { type ByteReader, type ByteWriter, Unreadable } from './bytes.ts'
-import { joined, SEEDS } from './hash.ts'
-import { log2 } from './log2.ts'
+import { HOLE, joined, MASKED, SEEDS } from './hash.ts'
+import { bitsOfNew, log2, log10 } from './log2.ts'
 import { createTable, type Table } from './table.ts'
 
 /**
@@ -16,7 +16,7 @@ const PLACES = { words: 8, key: 2, most: 4096 } as const
 const [COUNT, MEAN, VARIANCE, LOW, HIGH] = [2, 3, 4, 5, 6] as const
 const FRAMES = { words: 6, key: 2, most: 4096 } as const
 const [PATTERNS, LAST_LOW, LAST_HIGH] = [2, 3, 4] as const
-/** Of a line: words and numbers behind these are not looked at. */
+/** Words of a line are looked at where it has no more of them; numbers behind these are not. */
 const MOST_WORDS = 64
 const MOST_NUMBERS = 32
 const MOST_DIGITS = 15
@@ -27,10 +27,7 @@ const LEAST_SPREAD = 0.15
 const RATE = 0.02
 /** How fast the ends of a range come back to the mean. */
 const FORGETTING = 0.002
-const LOG10_2 = 0.3010299956639812
 const MOST_COUNT = 0xffffffff
-/** What stands in a frame for the word that is left out. */
-const HOLE = 4
 
 const isDigit = (byte: number): boolean => byte >= 0x30 && byte <= 0x39
 
@@ -42,7 +39,7 @@ const numbersOf = (line: Uint8Array): readonly number[] => {
     let number = 0
     const began = from
     for (; from < line.length && isDigit(line[from]!); from += 1) number = number * 10 + line[from]! - 0x30
-    numbers.push(from - began > MOST_DIGITS ? Number.NaN : log2(number + 1) * LOG10_2)
+    numbers.push(from - began > MOST_DIGITS ? Number.NaN : log10(number + 1))
   }
   return numbers
 }
@@ -126,8 +123,8 @@ export const createValues = (from?: ByteReader): Values => {
         else if (seen === 0) {
           const patterns = u32[at + PATTERNS]!
           // A number is no word: where one stands in place of another word, both patterns have words.
-          if (word !== 1)
-            most = Math.max(most, log2((seenOf(u32[at + LAST_LOW]!, u32[at + LAST_HIGH]!) + patterns) / patterns))
+          if (word !== MASKED)
+            most = Math.max(most, bitsOfNew(seenOf(u32[at + LAST_LOW]!, u32[at + LAST_HIGH]!), patterns))
           u32[at + PATTERNS] = Math.min(patterns + 1, MOST_COUNT)
         }
         u32[at + LAST_LOW] = low

@@ -1,7 +1,8 @@
 /** The lines of what a session reads: what was new about each, and the alerts of those that stand out (docs/watch.md). */
 import type { LineNovelty } from '../../topics/novelty.ts'
 import { bounded } from '../bounded.ts'
-import { ContinuoError, messageOf } from '../errors.ts'
+import { messageOf } from '../errors.ts'
+import { refusalOf } from '../grammar/limits.ts'
 import { openSearch } from '../grammar/search.ts'
 import { sha256 } from '../hash.ts'
 import type { Tokenizer } from '../models/tokenizer/types.ts'
@@ -38,38 +39,33 @@ export const alertsOf = (
   })
 }
 
+/** Regular expressions of records whose automata are kept. */
+const searches = bounded<NonNullable<Begins>>(64)
+
+/** Throws INVALID for an expression that cannot be used. */
+const searchOf = (join: string): NonNullable<Begins> => {
+  const found = searches.get(join) ?? openSearch(join, '"join"')
+  searches.set(join, found)
+  return found
+}
+
 /** Why lines cannot be joined as the event asks; null: they can, or it does not. */
 export const faultOfJoin = (event: Tokenized['event']): string | null => {
   if (event.type !== 'open' || event.join === undefined) return null
-  if (!event.novelty)
-    return 'An "open" event has "join" without "novelty", and only lines that are told of are joined. Send "novelty": true with it, or leave "join" out.'
-  try {
-    openSearch(event.join, '"join"')
-    return null
-  } catch (error) {
-    if (error instanceof ContinuoError && error.code === 'INVALID') return error.message
-    throw error
-  }
+  const { join, novelty } = event
+  return novelty
+    ? refusalOf(() => searchOf(join))
+    : 'An "open" event has "join" without "novelty", and only lines that are told of are joined. Send "novelty": true with it, or leave "join" out.'
 }
 
-/** Regular expressions of records whose automata are kept. */
-const searches = bounded<Begins>(64)
-
-/** Throws SessionLost for an expression that no event can have given the session. */
-const searchOf = (join: string): Begins => {
+/** What begins a record of the session; null: each line. Throws SessionLost for an expression that no event can have given it. */
+const beginsOf = ({ join }: Head['settings']): Begins => {
+  if (join === undefined) return null
   try {
-    return openSearch(join, '"join"')
+    return searchOf(join)
   } catch (error) {
     throw new SessionLost(`The lines of the session cannot be joined: ${messageOf(error)}`, { cause: error })
   }
-}
-
-/** What begins a record of the session; null: each line. */
-const beginsOf = ({ join }: Head['settings']): Begins => {
-  if (join === undefined) return null
-  const begins = searches.get(join) ?? searchOf(join)
-  searches.set(join, begins)
-  return begins
 }
 
 /** What was new about the line, or record, that the end of a text ends. */

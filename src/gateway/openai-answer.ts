@@ -3,6 +3,7 @@ import { randomInt, randomUUID } from 'node:crypto'
 import type { FastifyReply, FastifyRequest } from 'fastify'
 import type { ChunkInput, Grammar } from '../../topics/chunks.ts'
 import type { Generated } from '../../topics/tokens.ts'
+import { within } from '../aborted.ts'
 import { generateEvent } from '../client/chunks.ts'
 import { openAnswer, type Piece } from './answer.ts'
 import { answersTo, generatedIn, type Place, type Sent, send, sendCancel, type Wanted, wantedOf } from './ask.ts'
@@ -142,19 +143,6 @@ const abandon = async ({ topics, sessions, limits, ended }: Service, asked: Aske
   const until = AbortSignal.any([AbortSignal.timeout(limits.answer), ended])
   for await (const { finish, cause } of answersTo(topics, session, sent, wanted, until))
     if (finish !== null) await sessions.finished(session, cause.offset, until)
-}
-
-/** Resolves when the work is done or that time is over; rejects when the work fails before. */
-const within = async (time: number, work: Promise<unknown>): Promise<void> => {
-  let timer: NodeJS.Timeout | undefined
-  const over = new Promise<void>((resolve) => {
-    timer = setTimeout(resolve, time)
-  })
-  try {
-    await Promise.race([work, over])
-  } finally {
-    clearTimeout(timer)
-  }
 }
 
 /**

@@ -6,9 +6,9 @@
  * makes it a member: no client runs it, and the others wait for it until its session ends. So a join request that was sent is
  * awaited and the group is left afterwards; one that was not sent yet is never sent.
  */
-import { setTimeout as delay } from 'node:timers/promises'
 import type { Consumer, Kafka, PartitionAssigner } from 'kafkajs'
 import { ReplaySubject } from 'rxjs'
+import { within } from '../../aborted.ts'
 import type { Assignment, Membership } from '../log.ts'
 import { createAssigner } from './assigner.ts'
 import { explain } from './faults.ts'
@@ -21,12 +21,6 @@ const JOIN_PATIENCE = 30_000
 const REJOIN_PAUSE = 500
 /** The largest number that the request can hold. */
 const MAX_INT32 = 2 ** 31 - 1
-
-const within = async (patience: number, work: Promise<void> | undefined): Promise<void> => {
-  const over = new AbortController()
-  await Promise.race([work, delay(patience, undefined, { signal: over.signal }).catch(() => {})])
-  over.abort()
-}
 
 export interface JoinOptions {
   readonly kafka: Kafka

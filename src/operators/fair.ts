@@ -10,7 +10,7 @@
 import { search } from '../search.ts'
 
 /** Calls of a group in the engine at a time while another group calls. */
-const FEW = 16
+const FEW = 8
 /** For how long a group counts that has called, ms. */
 const MOMENT = 1000
 /** Calls in the engine at a time. The engine's steps have 128 rows. */

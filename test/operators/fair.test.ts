@@ -53,7 +53,7 @@ describe('fair', () => {
       await end(forks[at]!)
       await call(name, 16, 'root')
     }
-    expect(running()).toEqual(again.slice(0, 16))
+    expect(running()).toEqual(again.slice(0, 8))
     pass(1500)
     await end(again[0]!)
     expect(running()).toEqual(again.slice(1))

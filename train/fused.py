@@ -31,14 +31,16 @@ def _cache_folder():
     return folder
 
 
-def compile_kernels(source):
-    """A C++ file -> the library made of it, compiled at first use."""
-    flags = ["-O3", "-march=native", "-ffast-math", "-fopenmp", "-fPIC", "-std=c++17"]
+def compile_kernels(source, more=("-ffast-math", "-std=c++17"), includes=()):
+    """A C++ file -> the library made of it, compiled at first use. more: flags; includes: files it includes."""
+    flags = ["-O3", "-march=native", "-fopenmp", "-fPIC", *more]
     if platform.machine() in ("x86_64", "AMD64"):
         flags.append("-mprefer-vector-width=512")
-    with open(source, "rb") as f:
-        key = hashlib.sha256(f.read() + " ".join(flags).encode() + platform.node().encode()).hexdigest()[:16]
-    library = os.path.join(_cache_folder(), f"kernels-{key}.so")
+    key = hashlib.sha256(" ".join(flags).encode() + platform.node().encode())
+    for path in (source, *includes):
+        with open(path, "rb") as f:
+            key.update(f.read())
+    library = os.path.join(_cache_folder(), f"kernels-{key.hexdigest()[:16]}.so")
     if not os.path.exists(library):
         temporary = f"{library}.{os.getpid()}"  # several workers may compile at once; the last rename wins
 

@@ -35,8 +35,8 @@ VALIDATION_BYTES = 3072  # of every held-out part: quick, and the same bytes eac
 NO_LIMIT = 10 ** 9
 
 
-def arguments():
-    ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def options(description):
+    ap = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     ap.add_argument("--out", required=True)
     ap.add_argument("--data", nargs="+", required=True, help="folders of *.txt")
     ap.add_argument("--exclude", nargs="*", default=[], help="file names without .txt to leave out")
@@ -60,6 +60,10 @@ def arguments():
     ap.add_argument("--device", default="cpu")
     ap.add_argument("--seed", type=int, default=1)
     ap.add_argument("--resume", action="store_true")
+    return ap
+
+
+def arguments(ap):
     args = ap.parse_args()
     if args.device != "cpu":
         args.workers = 1
@@ -141,8 +145,8 @@ class Run:
         self.corpus = Corpus(args.data, args.holdout, args.exclude)
         self.batch = args.batch // args.workers
         self.seed = args.seed * 1000 + rank
-        self.lanes = Lanes(self.corpus, self.batch, args.length, args.jump, self.seed)
-        self.model = RWKV7(model_config(args)).to(args.device)
+        self.lanes = self.open_lanes()
+        self.model = self.first_model().to(args.device)
         self.model.gemm = args.gemm
         self.opt = AdamW(self.model, weight_decay=args.decay)
         self.params = list(self.model.parameters())
@@ -153,6 +157,12 @@ class Run:
         self.resumed = args.resume and os.path.exists(self.checkpoint_path)
         if self.resumed:
             self._resume()
+
+    def open_lanes(self):
+        return Lanes(self.corpus, self.batch, self.args.length, self.args.jump, self.seed)
+
+    def first_model(self):
+        return RWKV7(model_config(self.args))
 
     def _resume(self):
         checkpoint = load(self.checkpoint_path, self.args.device)
@@ -178,10 +188,14 @@ class Run:
             self.state = [(att * keep[:, None], ffn * keep[:, None], s * keep[:, None, None, None])
                           for att, ffn, s in self.state]
         logits, self.state = self.model(x, self.state)
-        loss = F.cross_entropy(logits.reshape(-1, 256), y.reshape(-1))
+        loss = self.loss(logits, x, y, fresh)
         self.opt.zero_grad()
         loss.backward()
         return loss.detach()
+
+    def loss(self, logits, x, y, fresh):
+        """logits [B,T,256] behind the tokens x [B,T], y [B,T] those that follow, fresh [B] as Lanes.next() -> nats a token"""
+        return F.cross_entropy(logits.reshape(-1, 256), y.reshape(-1))
 
     def average(self, loss, shared, barrier):
         """Replaces gradients and loss by their means over the workers. shared: [workers, parameters + 1]."""
@@ -207,15 +221,15 @@ class Run:
                                     "texts": self.corpus.names})
 
 
-def worker(rank, args, shared, control, barrier):
-    """shared [2, workers, parameters + 1]: gradients and loss; control [2, 3]: worker 0's orders.
+def worker(rank, args, shared, control, barrier, kind=Run):
+    """kind: of Run; shared [2, workers, parameters + 1]: gradients and loss; control [2, 3]: worker 0's orders.
 
     Both have two turns, used by even and odd steps: a worker can't be back at a turn before all have left it,
     so one barrier a step is enough.
     """
     if args.device == "cpu":
         torch.set_num_threads(max(1, os.cpu_count() // args.workers))
-    run = Run(args, rank)
+    run = kind(args, rank)
     tokens_a_step = args.batch * args.length
     if rank == 0:
         with open(os.path.join(args.out, "config.json"), "w", encoding="utf-8") as f:
@@ -268,16 +282,15 @@ def greet(run, tokens_a_step):
           f"{torch.get_num_threads()} threads", flush=True)
 
 
-def main():
-    args = arguments()
+def main(args, kind=Run):
     os.makedirs(args.out, exist_ok=True)
     control = torch.zeros(2, 3).share_memory_()
     if args.workers == 1:
-        worker(0, args, None, control, None)
+        worker(0, args, None, control, None, kind)
         return
     shared = torch.zeros(2, args.workers, RWKV7(model_config(args)).num_params() + 1).share_memory_()
-    mp.spawn(worker, (args, shared, control, mp.get_context("spawn").Barrier(args.workers)), args.workers)
+    mp.spawn(worker, (args, shared, control, mp.get_context("spawn").Barrier(args.workers), kind), args.workers)
 
 
 if __name__ == "__main__":
-    main()
+    main(arguments(options(__doc__)))

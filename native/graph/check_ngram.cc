@@ -63,12 +63,12 @@ void check_ngram(Checker& check, RowShape& out) {
   need_numbers(check, 4, out.extents, Type::f32);
 }
 
-// in: learned numbers, or nothing. State: the mixture, of bytes or, without learned numbers, of subwords.
+// in: learned numbers, or nothing. State: the mixture, of bytes or of subwords.
 void check_ngram_first(Checker& check, RowShape&) {
   const auto& node = check.node();
   const auto state = check.picked(*node.state);
   if (!check.ok()) return;
-  need_mixture(check, node.in.empty() && state == std::vector<uint64_t>{ngram::mixture_numbers(true)});
+  need_mixture(check, state == std::vector<uint64_t>{ngram::mixture_numbers(true)});
   if (check.ok() && node.in.size() > 1) check.fail("has ", node.in.size(), " inputs, expected at most one");
   if (!check.ok() || node.in.empty()) return;
   check.need_constant(0, Layout::vector, "a constant vector");

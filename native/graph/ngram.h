@@ -29,8 +29,11 @@ constexpr size_t contexts = 22;
 // Tokens that a slot keeps, the most frequent first: each is a vote.
 constexpr size_t ranks = 3;
 constexpr size_t most_votes = contexts * ranks;
-// Contexts rounded up to whole vectors of the widest instruction set.
-constexpr size_t lanes = 32;
+// A row of scales: one of each context, then that of the base's logits, and one of each table of dense logits. Rounded
+// up to whole vectors of the widest instruction set.
+constexpr size_t dense_tables = 4;
+constexpr size_t base_lane = contexts, dense_lane = base_lane + 1, lanes = 32;
+static_assert(dense_lane + dense_tables <= lanes);
 // Counts of a vote: classes of its own, of the others in its slot, and whether it came last.
 constexpr size_t count_classes = 8;
 constexpr size_t confidences = count_classes * count_classes * 2;
@@ -48,7 +51,7 @@ constexpr size_t scale_rows = first_row(selectors);
 constexpr size_t match_lengths = 24;
 // Logits by nothing, by the class of the last byte, by coarse classes of the last two, by the number of the field.
 constexpr size_t dense_first(size_t k) {
-  constexpr size_t first[4] = {0, 1, 17, 81};
+  constexpr size_t first[dense_tables] = {0, 1, 17, 81};
   return first[k];
 }
 constexpr size_t dense_rows = 97;
@@ -69,12 +72,14 @@ template <size_t Columns, size_t Base, size_t Shares> struct MixtureOf {
   static constexpr size_t correction = dense + dense_rows * columns;
   // The weight of the base's logits, its sum of squared gradients, and of subwords the mean of the logits.
   static constexpr size_t base_weight = correction + corrections * correction_rows * correction_places;
-  // Of the last prediction: the base, probabilities, the scale of each context, and its correction.
+  // Of the last prediction: the base, probabilities, the scale of each lane, its correction, and what the base and each
+  // table of dense logits counted.
   static constexpr size_t base = base_weight + 8;
   static constexpr size_t shares = base + Base;
   static constexpr size_t scale = shares + Shares;
   static constexpr size_t corrected = scale + lanes;  // the likeliest token's probability, its place along the logit
-  static constexpr size_t numbers = corrected + 8;
+  static constexpr size_t gains = corrected + 8;
+  static constexpr size_t numbers = gains + 8;
 };
 // Of bytes: the probability of each.
 using mixture = MixtureOf<tokens, tokens, tokens>;
@@ -134,10 +139,10 @@ struct Text {
   uint8_t expected[2][most_digits];
   uint8_t follows1[256 * 4];  // by a byte: the bytes that followed it the last three times
   // What the next prediction asks, and was made of.
-  int32_t slot[contexts];  // −1: none
-  int32_t row[selectors];  // of the scales
-  int32_t dense[4];        // rows
-  int32_t corrected[2];    // rows
+  int32_t slot[contexts];       // −1: none
+  int32_t row[selectors];       // of the scales
+  int32_t dense[dense_tables];  // rows
+  int32_t corrected[2];         // rows
   int32_t likeliest;
   int32_t match_weight;  // −1: no match
   uint32_t match_token;

@@ -269,14 +269,22 @@ export interface OuterMemory {
   readonly modules: string | null
 }
 
+/** Beside memory.json: the tensors that it asks for. */
+export const MEMORY_FILE = 'memory.safetensors'
+
 /** memory.json of a folder, for a context kept outside or for an ngram memory; undefined: it has none. Throws INVALID for one that cannot be. */
 export const readMemory = async (dir: string): Promise<OuterMemory | NgramMemory | undefined> => {
   const path = join(dir, 'memory.json')
   if (!existsSync(path)) return undefined
   const { json } = await readJsonFile(path, MOST_CONFIG_BYTES)
-  if (asksForNgram(json)) return readNgramMemory(json)
+  const modules = join(dir, MEMORY_FILE)
+  if (asksForNgram(json)) {
+    const ngram = readNgramMemory(json)
+    if (ngram.learned && !existsSync(modules))
+      refuse(`it says "learned": true, but ${modules} is not there. Put it there, or take "learned" away.`)
+    return ngram
+  }
   const memory = readMemoryJson(json)
-  const modules = join(dir, 'memory.safetensors')
   if (hasModules(memory) && !existsSync(modules))
     refuse(
       `a trimmer, a qformer and a graph have tensors, but ${modules} is not there. Put it there, or set them to null.`,

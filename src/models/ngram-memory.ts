@@ -1,6 +1,7 @@
 /**
  * An ngram memory behind a model of another family (docs/ngram.md): the model's logits are the base to which the memory adds its votes, so the
- * model learns the text that it reads without having been trained for it. memory.json says so: `{ "kind": "ngram", "slots": 58368 }`.
+ * model learns the text that it reads without having been trained for it. memory.json says so: `{ "kind": "ngram", "slots": 58368 }`; with
+ * `"learned": true` it begins with the numbers of memory.safetensors beside it.
  */
 import { z } from 'zod'
 import type { Block, Declaration, Graph, Node, OpNode } from '../engine/graph.ts'
@@ -20,7 +21,16 @@ export const ngramSlots = z.int().min(LEAST_SLOTS).max(MOST_SLOTS).multipleOf(2)
 /** A memory that learns from its own draws goes round in circles. */
 export const ngramLearn = z.enum(NGRAM_LEARN).default('read')
 
-const schema = z.strictObject({ kind: z.literal('ngram'), slots: ngramSlots, learn: ngramLearn })
+/** The tensor of what other texts taught the votes before: of a package of the family ngram, and of memory.safetensors. */
+export const LEARNED = 'learned'
+
+const schema = z.strictObject({
+  kind: z.literal('ngram'),
+  slots: ngramSlots,
+  learn: ngramLearn,
+  /** The memory begins with the numbers in memory.safetensors. */
+  learned: z.literal(true).optional(),
+})
 
 export type NgramMemory = z.infer<typeof schema>
 
@@ -34,7 +44,7 @@ export const readNgramMemory = (parsed: unknown): NgramMemory => {
   const { path, message } = schemaFault(result.error)
   throw new ContinuoError(
     'INVALID',
-    `memory.json: ${path.length > 0 ? `${path.join('.')}: ` : ''}${message}. Expected { "kind": "ngram", "slots": N, "learn": "read" or "all" }.`,
+    `memory.json: ${path.length > 0 ? `${path.join('.')}: ` : ''}${message}. Expected { "kind": "ngram", "slots": N, "learn": "read" or "all" }, and "learned": true where memory.safetensors has its first numbers.`,
   )
 }
 
@@ -64,7 +74,7 @@ const renamed = (nodes: readonly Node[], from: string, to: string): readonly Nod
  */
 export const withNgramMemory = (
   graph: Graph,
-  { slots, learn }: NgramMemory,
+  { slots, learn, learned }: NgramMemory,
   modelType: string,
   vocabSize: number,
 ): Graph => {
@@ -90,12 +100,19 @@ export const withNgramMemory = (
     ...{ shape: [vocabSize], dtype: 'f32' },
   })
   const first = graph.blocks.find(({ name }) => name === 'first')
-  const begin: Node = { op: 'cache.ngram.first', in: [], state: 'ngram.mixture' }
+  const begin: Node = {
+    op: 'cache.ngram.first',
+    in: learned ? ['ngram.learned'] : [],
+    state: 'ngram.mixture',
+  }
   const blocks = graph.blocks.filter((block) => block !== first && block !== step && block !== predict)
   return {
     ...graph,
     declarations: [
       ...graph.declarations.filter(({ name }) => name !== input && name !== last && name !== previous),
+      ...(learned
+        ? [{ kind: 'constant', name: 'ngram.learned', shape: [sizes.learned], layout: 'vector', ref: LEARNED } as const]
+        : []),
       table('ngram.slots', 'i32', [slots, subwords ? SLOT_NUMBERS.subwords : SLOT_NUMBERS.bytes]),
       table('ngram.text', 'i32', [subwords ? sizes.subwordText : sizes.text]),
       ...(subwords ? [table('ngram.base', 'f32', [vocabSize])] : []),

@@ -9,7 +9,7 @@ import { callNative } from '../engine/native.ts'
 import { NGRAM_TOKENS } from '../engine/ngram-ops.ts'
 import { readBySchema } from './config.ts'
 import { type Family, type FamilyModel, tensorSet } from './family.ts'
-import { ngramLearn, ngramSlots } from './ngram-memory.ts'
+import { LEARNED, ngramLearn, ngramSlots } from './ngram-memory.ts'
 
 export const ngramConfig = z.looseObject({
   model_type: z.literal('ngram'),
@@ -17,9 +17,6 @@ export const ngramConfig = z.looseObject({
   slots: ngramSlots,
   learn: ngramLearn,
 })
-
-/** The tensor of what was learned before. */
-export const LEARNED = 'learned'
 
 const build = (raw: unknown, tensors: readonly TensorEntry[]): FamilyModel => {
   const { slots, learn } = readBySchema(ngramConfig, raw)

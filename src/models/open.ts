@@ -14,7 +14,7 @@ import { expertTensors, hasExperts, readStore, withExpertStore } from './expert-
 import { findExperts } from './experts-source.ts'
 import type { Family } from './family.ts'
 import type { SamplingDefaults } from './generation.ts'
-import { type OuterMemory, readMemory } from './memory-json.ts'
+import { MEMORY_FILE, type OuterMemory, readMemory } from './memory-json.ts'
 import { type NgramMemory, withNgramMemory } from './ngram-memory.ts'
 import { type Package, readPackage } from './package.ts'
 import { type PackageText, readText } from './package-text.ts'
@@ -124,7 +124,7 @@ const describeWeights = async (
     cacheDtype: cacheDtype === 'f32' ? undefined : cacheDtype,
     outerMemory: graph.memory,
     ngram,
-    memoryFile: remembered?.modules ?? undefined,
+    memoryFile: remembered?.modules ?? (ngram?.learned ? join(dir, MEMORY_FILE) : undefined),
     packedFolder: packedFolder(),
     experts:
       store ?? (built.experts && { folder: storeOf(dir), layers: built.experts.layers, digest: built.experts.digest }),

@@ -11,6 +11,7 @@ import { copySynced, writeSynced } from '../files.ts'
 import { pythonJson } from '../json.ts'
 import { type Calibration, calibrate } from './calibrate.ts'
 import { isFloat } from './floats.ts'
+import { MEMORY_FILE } from './memory-json.ts'
 import { type TensorFile, writeFolder, writeTensors } from './package-writer.ts'
 import { codesSpec, copyTensor, type Matrix, quantizeMatrix, scalesSpec } from './quantize-matrix.ts'
 import { openSource, type Source } from './quantize-source.ts'
@@ -190,7 +191,7 @@ const runsOf = (matrices: readonly Matrix[]): readonly (readonly Matrix[])[] => 
 /** Weights in other forms, and lists of them: the copy would carry the whole model twice. */
 const WEIGHTS = /\.(safetensors|bin|pth?|gguf|onnx|h5|msgpack|packed)(\.index\.json)?$/
 /** What a package has beside those: a perspective model's experts, and the modules of a memory outside. Without them the copy is no model. */
-const BESIDE: ReadonlySet<string> = new Set(['experts.safetensors', 'memory.safetensors'])
+const BESIDE: ReadonlySet<string> = new Set(['experts.safetensors', MEMORY_FILE])
 const MOST_SMALL = 64 * 2 ** 20 // Bytes; the largest tokenizers have some 30 MB.
 
 const copyFiles = async (dir: string, folder: string): Promise<Pick<Quantized, 'files' | 'leftOut'>> => {

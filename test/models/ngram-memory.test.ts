@@ -1,10 +1,11 @@
 /** An ngram memory behind models of other families: docs/ngram.md. */
-import { copyFileSync, writeFileSync } from 'node:fs'
+import { copyFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
 import type { OpenModelOptions } from '../../src/engine/options.ts'
 import type { Model } from '../../src/engine/types.ts'
 import { openPackage } from '../../src/models/open.ts'
+import { root } from '../../src/places.ts'
 import { continuo, json } from '../cli/helpers.ts'
 import { feed } from '../engine/helpers.ts'
 import { randomRwkv7, safetensors, temporaryFolder, writePackage } from '../engine/packages.ts'
@@ -110,8 +111,37 @@ test('a model without a tokenizer, or with a memory of its own, is refused', asy
   )
   await expect(ask(folder, { kind: 'ngram', slots: 3 })).rejects.toThrow('memory.json: slots: ')
   await expect(ask(folder, { kind: 'ngram', order: 3 })).rejects.toThrow(
-    'Expected { "kind": "ngram", "slots": N, "learn": "read" or "all" }.',
+    'Expected { "kind": "ngram", "slots": N, "learn": "read" or "all" }, and "learned": true',
   )
+})
+
+test('memory init --ngram --learned begins with what the votes of a package learned; without the file it is refused', async () => {
+  const watch = join(root, 'models', 'watch')
+  const folder = await familyOf('titans').write(join(temporaryFolder(), 'titans'))
+  const bare = await openPackage(folder)
+  await json('memory', 'init', folder, '--ngram', '--slots', '2048')
+  const first = await openPackage(folder)
+  rmSync(join(folder, 'memory.json'))
+  expect(await continuo(['memory', 'init', folder, '--ngram', '--learned', folder])).toMatchObject({
+    code: 1,
+    err: expect.stringContaining(
+      'a "titans" model without the tensor "learned"; expected an ngram package that has it',
+    ),
+  })
+  const [made] = await json<{ memory: unknown }>(
+    ...['memory', 'init', folder, '--ngram', '--slots', '2048', '--learned', watch],
+  )
+  expect(made!.memory).toEqual({ kind: 'ngram', slots: 2048, learn: 'read', learned: true })
+  const taught = await openPackage(folder)
+  expect(new Set([bare, first, taught].map(({ model }) => model.fingerprint)).size).toBe(3)
+  const text = await natsOf(taught.model, 512)
+  expect(await natsOf(taught.model, 7)).toEqual(text)
+  // Nothing predicted the first token.
+  const sum = (of: readonly number[]) => of.slice(1).reduce((a, b) => a + b, 0)
+  expect(sum(text)).toBeLessThan(sum(await natsOf(first.model, 512)))
+  for (const { model } of [bare, first, taught]) model.close()
+  rmSync(join(folder, 'memory.safetensors'))
+  await expect(openPackage(folder)).rejects.toThrow('it says "learned": true, but')
 })
 
 test('memory init --ngram writes memory.json, and does not write another one', async () => {

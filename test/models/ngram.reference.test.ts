@@ -8,7 +8,7 @@ import { callNative } from '../../src/engine/native.ts'
 import type { Model } from '../../src/engine/types.ts'
 import { feed, generate, greedy, open, sameBytes } from '../engine/helpers.ts'
 import { surprisalOf } from '../engine/oracle.ts'
-import { random, safetensors, writePackage } from '../engine/packages.ts'
+import { random, safetensors, type Tensor, writePackage } from '../engine/packages.ts'
 import { DRAWN, type NgramReference, ngramReference, subwordReference } from './ngram/reference.ts'
 import { TEXTS, tokensOf } from './ngram/subwords.ts'
 import { logLines, randomLearned, shippedLearned, writeNgram } from './ngram/texts.ts'
@@ -129,9 +129,10 @@ describe('an ngram memory against an independent implementation in double precis
   })
 
   it.each([
-    'read',
-    'all',
-  ] as const)('of subwords, on top of a network’s logits, where it learns from %s', async (learn) => {
+    ['read', null],
+    ['all', null],
+    ['read', randomLearned(6)],
+  ] as const)('of subwords, on top of a network’s logits, where it learns from %s', async (learn, learned) => {
     const V = TEXTS.length
     const slots = 1024
     const sizes = callNative((addon) => addon.ngram(slots))
@@ -145,8 +146,9 @@ describe('an ngram memory against an independent implementation in double precis
       mixture: g.table('ngram.mixture', [sizes.subwordMixture])(),
     }
     const last = g.table('last', [V])
+    const first = learned && g.vector('learned', learned.length, ref('learned'))
     g.block('first', [], () => {
-      g.cacheNgramFirst(tables.mixture, null)
+      g.cacheNgramFirst(tables.mixture, first)
       return {}
     })
     g.block('step', [token], () => {
@@ -158,7 +160,9 @@ describe('an ngram memory against an independent implementation in double precis
     const next = random(9)
     const data = Float32Array.from({ length: V * V }, () => 4 * next() - 2)
     const baseOf = (id: number) => data.subarray(id * V, id * V + V)
-    const folder = writePackage({}, safetensors(new Map([['rows', { shape: [V, V], data }]])))
+    const tensors: [string, Tensor][] = [['rows', { shape: [V, V], data }]]
+    if (learned !== null) tensors.push(['learned', { shape: [learned.length], data: learned }])
+    const folder = writePackage({}, safetensors(new Map(tensors)))
     const vocabulary = { bytesOf: (id: number) => TEXTS[id]! }
     const file = `${folder}/model.safetensors`
     await expect(openGraph(g.finish(), file)).rejects.toThrow('no tokenizer that says it')
@@ -169,7 +173,7 @@ describe('an ngram memory against an independent implementation in double precis
     // One that stands for nothing, first and in between.
     const ids = [0, ...tokens.slice(0, 700), 0, 0, ...tokens.slice(700)]
     const context = model.createContext()
-    const reference = subwordReference(slots, TEXTS)
+    const reference = subwordReference(slots, TEXTS, learned)
     const got: number[] = []
     const want: number[] = []
     let logits: Float64Array = new Float64Array(V)

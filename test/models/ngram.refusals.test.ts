@@ -135,9 +135,10 @@ describe('an ngram memory in a graph', () => {
     ],
     ['a table of the base that is shorter', { kept: [299] }, ['"kept" has shape [299], expected [300]']],
     ['a table of the base of two axes', { kept: [1, 300] }, ['"kept" has shape [1, 300], expected [300]']],
-    ['learned numbers', { learned: sizes.learned }, [`expected [${sizes.mixture}]`]],
+    ['too few learned numbers', { learned: sizes.learned - 1 }, [`expected [${sizes.learned}]`]],
   ])('of subwords with %s', async (_, change, parts) => {
     checkGraph(graphOf(SUBWORDS))
+    checkGraph(graphOf({ ...SUBWORDS, learned: sizes.learned }))
     const { code, message } = await invalid(graphOf({ ...SUBWORDS, ...change }))
     expect(code).toBe('INVALID')
     expect(message).toMatch(NODE)

@@ -6,8 +6,9 @@
 // With the votes i of context c(i) for token b(i), their confidences j(i), the rows s of the scales, and a base (0
 // without a network):
 //
-//   m[c]  = Σ_s scale[row s][c]                                       in order of s
-//   v[b]  = a base[b] + Σ dense[row][b] + Σ_i m[c(i)] w[j(i)]         by fma in order of i, then the match's
+//   m[c]  = Σ_s scale[row s][c]                                       in order of s; of contexts, base and dense tables
+//   a     = max(a' + γ (m[base] − 1), 0),   d_k = 1 + γ (m[dense k] − 1)
+//   v[b]  = a base[b] + Σ_k d_k dense_k[row][b] + Σ_i m[c(i)] w[j(i)]    by fma in order of i, then the match's
 //   p     = e^(v − max v) / Σ e^(v − max v)
 //
 // and when the token y is known, e_i = (b(i) = y) − p[b(i)]:
@@ -15,6 +16,7 @@
 //   g_j   = e_i m[c]
 //   G_j   ← δ G_j + g_j²,   w_j ← w_j + η g_j / √(G_j + ε)            Adagrad (Duchi et al. 2011), with a decay
 //   g_c   = Σ_i e_i w[j(i)]                                           with w before its step
+//   g_base = γ (base[y] − Σ_b p[b] base[b]),   g_k = γ (dense_k[row][y] − Σ_b p[b] dense_k[row][b])
 //   G_c   ← δ G_c + g_c²,   scale[row s][c] ← scale[row s][c] + η' g_c / √(G_c + ε')     for each s
 //   dense[row][b] ← dense[row][b] + ρ ((b = y) − p[b])
 //
@@ -39,6 +41,8 @@ constexpr float ngram_weight_step = 0.15f, ngram_scale_step = 0.8f, ngram_match_
 constexpr float ngram_weight_floor = 3.0f, ngram_scale_floor = 12.0f, ngram_match_floor = 1.0f;
 constexpr float ngram_base_step = 0.1f, ngram_base_floor = 4.0f;
 constexpr float ngram_decay = 0.99998f;
+// γ: how much a scale moves the weight of the base, or of dense logits.
+constexpr float ngram_gain = 0.2f;
 CONTINUO_INLINE constexpr float ngram_dense_step(size_t k) { return k == 1 || k == 2 ? 0.2f : 0.1f; }
 constexpr float ngram_correction_step = 0.16f;
 
@@ -134,11 +138,19 @@ template <class State> CONTINUO_INLINE void ngram_learn_votes(const State& state
   }
 }
 
-// `mean`: of the base's logits, by the probabilities of the last prediction.
-template <class State> CONTINUO_INLINE void ngram_learn_base(const State& state, float logit, float mean) {
+// `mean`: of the base's logits, by the probabilities of the last prediction. Adds the gradient of its scale.
+template <class State>
+CONTINUO_INLINE void ngram_learn_base(const State& state, float logit, float mean, float* gradient) {
+  gradient[ngram::base_lane] = ngram_gain * (logit - mean);
   float* const base_weight = state.mixture + State::At::base_weight;
   const float weight = base_weight[0] + ngram_adagrad(base_weight[1], logit - mean, ngram_base_step, ngram_base_floor);
   base_weight[0] = weight < 0.0f ? 0.0f : weight;
+}
+
+// What the base and the dense logits count, by the scales of the next prediction. `k`: 0, the base; then the tables.
+template <class State> CONTINUO_INLINE float ngram_gain_of(const State& state, size_t k, float scale) {
+  const float gain = fma(ngram_gain, scale - 1.0f, k == 0 ? state.mixture[State::At::base_weight] : 1.0f);
+  return k == 0 && gain < 0.0f ? 0.0f : gain;
 }
 
 // The correction learns: the error of the corrected probability, shared by the two places around its logit. And slots
@@ -214,8 +226,9 @@ template <class State> CONTINUO_INLINE void ngram_ask(const State& state, const 
       length == 0 ? of : 16 + ngram::class_of(state.first_byte(predicted)) * 4 + (length / 8 < 3 ? length / 8 : 3),
       of * 16 + (along < 15 ? along : 15)};
   for (size_t s = 0; s < ngram::selectors; ++s) text.row[s] = static_cast<int32_t>(ngram::first_row(s) + picked[s]);
-  const uint32_t rows[4] = {0, of, ngram::coarse(of) * 8 + ngram::coarse(before), text.fields & 15};
-  for (size_t k = 0; k < 4; ++k) text.dense[k] = static_cast<int32_t>(ngram::dense_first(k) + rows[k]);
+  const uint32_t rows[ngram::dense_tables] = {0, of, ngram::coarse(of) * 8 + ngram::coarse(before), text.fields & 15};
+  for (size_t k = 0; k < ngram::dense_tables; ++k)
+    text.dense[k] = static_cast<int32_t>(ngram::dense_first(k) + rows[k]);
   text.match_weight = length == 0 ? -1
                                   : static_cast<int32_t>(length < 16   ? length
                                                          : length < 32 ? 16 + (length - 16) / 4
@@ -263,12 +276,12 @@ template <class State> CONTINUO_INLINE void ngram_correct(const State& state, fl
   mixture[at::corrected + 1] = along;
 }
 
-// The first number i of a mixture: what was learned before (null: nothing), and of the others what leaves votes as they
-// are.
+// The first number i of a mixture: what was learned before (null: nothing), of subwords the weights alone, and of the
+// others what leaves votes as they are.
 template <class At> CONTINUO_INLINE float ngram_first_of(size_t i, const float* learned) {
   const size_t scale = i - At::scales, match = i - At::match, weight = i - At::weights, logit = i - At::dense;
   if (learned && weight < ngram::learned_weights) return learned[weight];
-  if (learned && logit < ngram::learned_logits) return learned[ngram::learned_weights + logit];
+  if (learned && At::columns == ngram::tokens && logit < ngram::learned_logits) return learned[ngram::learned_weights + logit];
   if (scale < ngram::scale_rows * ngram::lanes) return 1.0f / ngram::selectors;
   if (match < ngram::match_lengths) return match == 0 ? 0.0f : 0.3f + 0.1f * static_cast<float>(match);
   if (i == At::base_weight) return 1.0f;

@@ -1,13 +1,13 @@
 import { existsSync } from 'node:fs'
 import { join } from 'node:path'
 import { ContinuoError } from '../../errors.ts'
-import { writeDurably } from '../../files.ts'
-import { addedIn, defaultMemory, mostSlots } from '../../models/memory-json.ts'
-import { DEFAULT_SLOTS, readNgramMemory, withNgramMemory } from '../../models/ngram-memory.ts'
+import { copySynced, writeDurably } from '../../files.ts'
+import { addedIn, defaultMemory, MEMORY_FILE, mostSlots } from '../../models/memory-json.ts'
+import { LEARNED, readNgramMemory, withNgramMemory } from '../../models/ngram-memory.ts'
 import { readPackage } from '../../models/package.ts'
 import { readText } from '../../models/package-text.ts'
 import { command } from '../command.ts'
-import { nearest, on, usage, whole } from '../flags.ts'
+import { nearest, on, optional, usage, whole } from '../flags.ts'
 import { count, print, printJson } from '../output.ts'
 
 const newMemory = (folder: string): string => {
@@ -17,12 +17,29 @@ const newMemory = (folder: string): string => {
   return path
 }
 
+/** Contexts that a memory behind a model remembers: more than alone, since it is small beside most models. */
+const SLOTS = 262_144
+
+/** The file of what other texts taught the memory of this package. Throws INVALID for one that has nothing of the kind. */
+const learnedFile = async (dir: string): Promise<string> => {
+  const { config, tensors, files } = await readPackage(dir)
+  if (config.model_type === 'ngram' && tensors.some(({ name }) => name === LEARNED)) return files[0]!
+  throw new ContinuoError(
+    'INVALID',
+    `--learned names ${dir}, a "${config.model_type}" model without the tensor "${LEARNED}"; expected an ngram package that has it, such as models/watch.`,
+  )
+}
+
 /** memory.json of an ngram memory behind the model of the folder. Throws INVALID for a model that cannot have one. */
-const initNgram = async (dir: string, slots: number) => {
+const initNgram = async (dir: string, slots: number, learned: string | undefined) => {
   const found = await readPackage(dir)
   const { family, config, tensors } = found
   const path = newMemory(found.dir)
-  const memory = readNgramMemory({ kind: 'ngram', slots })
+  const from = learned === undefined ? null : await learnedFile(learned)
+  const to = join(found.dir, MEMORY_FILE)
+  if (from !== null && existsSync(to))
+    throw new ContinuoError('INVALID', `${to} is there already; take it away, or leave --learned out.`)
+  const memory = readNgramMemory({ kind: 'ngram', slots, ...(from !== null && { learned: true }) })
   const { graph, vocabSize } = family.build(config, tensors)
   withNgramMemory(graph, memory, config.model_type, vocabSize)
   const { tokenizer } = await readText(found, vocabSize, () => undefined)
@@ -31,6 +48,7 @@ const initNgram = async (dir: string, slots: number) => {
       'INVALID',
       `${dir} has no tokenizer, and the memory learns what tokens stand for. Add the tokenizer's file, tokenizer.json for example.`,
     )
+  if (from !== null) await copySynced(from, to)
   return { path, memory }
 }
 
@@ -62,19 +80,23 @@ export const memory = command({
     slots: whole(
       'N',
       'contexts that it remembers at a time, 8 bytes each, or 16 where a token is more than a byte; even',
-      DEFAULT_SLOTS,
+      SLOTS,
+    ),
+    learned: optional(
+      'DIR',
+      'an ngram package: the memory begins with what its votes learned; it is copied into memory.safetensors',
     ),
   },
   notes:
     'docs/infinite-context.md and docs/ngram.md say what the numbers mean. To the log the model is another one than without the file. Take the file away to have the plain decoder again.',
-  examples: ['memory init models/my-qwen3', 'memory init models/my-rwkv7 --ngram'],
+  examples: ['memory init models/my-qwen3', 'memory init models/my-rwkv7 --ngram --learned models/watch'],
   async run(flags, [action, dir]) {
     if (action !== 'init') {
       const hint = nearest(action!, ['init']) === null ? '' : ' Did you mean init?'
       throw usage(`continuo memory takes init, not "${action}".${hint}`)
     }
     if (flags.ngram) {
-      const { path, memory } = await initNgram(dir!, flags.slots)
+      const { path, memory } = await initNgram(dir!, flags.slots, flags.learned)
       await writeDurably(path, Buffer.from(`${JSON.stringify(memory, null, 2)}\n`))
       if (flags.json) printJson({ path, memory })
       else

@@ -28,6 +28,9 @@ const VOTES = CONTEXTS * RANKS
 const CONFIDENCES = 8 * 8 * 2
 const SCALE_ROWS = [20, 256, 64, 256, 256, 128, 80, 256]
 const DENSE_FIRST = [0, 1, 17, 81]
+/** A row of scales: of each context, of the base, of each table of dense logits. */
+const BASE_SCALE = CONTEXTS
+const SCALES = CONTEXTS + 1 + DENSE_FIRST.length
 const big = BigInt
 
 const countClass = (count: number): number =>
@@ -78,6 +81,7 @@ const RATES = {
 const DECAY = f32(0.99998)
 const DENSE_STEPS = [0.1, 0.2, 0.2, 0.1].map(f32)
 const CORRECTION_STEP = f32(0.16)
+const GAIN = f32(0.2)
 
 /** Numbers that learn by Adagrad whose sums of squares decay. */
 const learners = (first: ArrayLike<number>, { step, floor }: { readonly step: number; readonly floor: number }) => {
@@ -136,9 +140,13 @@ const classOfText = (text: Uint8Array): number => {
 }
 
 /** Of tokens that stand for these bytes. Each step needs a base. */
-export const subwordReference = (slots: number, texts: readonly Uint8Array[]): NgramReference => {
+export const subwordReference = (
+  slots: number,
+  texts: readonly Uint8Array[],
+  learned: ArrayLike<number> | null = null,
+): NgramReference => {
   const { text, written } = subwordReader(slots, texts)
-  return reference(slots, null, {
+  return reference(slots, learned, {
     ...{ text, written, tokens: texts.length, columns: 128, columnOf: (token) => classOfText(texts[token]!) },
     slotBytes: 16,
     checkOf: (key) => Number((((key >> 52n) | (key << 12n)) & 0xfffffffcn) | 4n),
@@ -166,9 +174,9 @@ const reference = (
     RATES.weight,
   )
   const scaleRows = SCALE_ROWS.map((rows) =>
-    Array.from({ length: rows }, () => Array<number>(CONTEXTS).fill(1 / SCALE_ROWS.length)),
+    Array.from({ length: rows }, () => Array<number>(SCALES).fill(1 / SCALE_ROWS.length)),
   )
-  const scaleSquares = learners(Array<number>(CONTEXTS).fill(0), RATES.scale)
+  const scaleSquares = learners(Array<number>(SCALES).fill(0), RATES.scale)
   const match = learners(
     Array.from({ length: 24 }, (_, i) => (i === 0 ? 0 : f32(f32(0.3) + f32(f32(0.1) * i)))),
     RATES.match,
@@ -176,7 +184,7 @@ const reference = (
   const baseWeight = learners([1], RATES.base)
   const dense = Array.from({ length: 97 }, (_, row) =>
     Float64Array.from({ length: kind.columns }, (_, b) =>
-      learned !== null && row < 17 && !without.has('dense')
+      learned !== null && kind.columns === 256 && row < 17 && !without.has('dense')
         ? learned[VOTES * CONFIDENCES + row * kind.columns + b]!
         : 0,
     ),
@@ -195,7 +203,7 @@ const reference = (
     votes: [] as { readonly weight: number; readonly token: number }[],
     base: null as null | ArrayLike<number>,
     p: new Float64Array(TOKENS),
-    scale: Array<number>(CONTEXTS).fill(0),
+    scale: Array<number>(SCALES).fill(0),
     share: 0,
     along: 0,
   }
@@ -204,25 +212,26 @@ const reference = (
 
   const learn = (y: number): void => {
     const error = (b: number): number => (b === y ? 1 : 0) - asked.p[b]!
-    const gradient = Array<number>(CONTEXTS).fill(0)
+    const gradient = Array<number>(SCALES).fill(0)
+    const errors = new Float64Array(kind.columns)
+    for (let b = 0; b < TOKENS; b += 1) errors[columnOf[b]!]! += error(b)
     for (const { weight, token } of asked.votes) {
       const context = Math.floor(weight / (CONFIDENCES * RANKS))
       const e = error(token)
       gradient[context]! += e * weights.value[weight]!
       if (!without.has('weights')) weights.value[weight]! += weights.by(weight, e * asked.scale[context]!)
     }
+    const { base } = asked
+    const ofBase = base === null ? 0 : asked.p.reduce((sum, _, b) => sum + error(b) * base[b]!, 0)
+    gradient[BASE_SCALE] = GAIN * ofBase
+    for (const [k, row] of asked.dense.entries())
+      gradient[BASE_SCALE + 1 + k] = GAIN * errors.reduce((sum, e, column) => sum + e * dense[row]![column]!, 0)
     for (const [c, g] of gradient.entries()) {
       const step = without.has('scales') ? 0 : scaleSquares.by(c, g)
       for (const [s, row] of asked.rows.entries()) scaleRows[s]![row]![c]! += step
     }
     if (asked.match !== null) match.value[asked.match.weight]! += match.by(asked.match.weight, error(asked.matchToken))
-    const { base } = asked
-    if (base !== null) {
-      const expected = asked.p.reduce((sum, share, b) => sum + share * base[b]!, 0)
-      baseWeight.value[0] = Math.max(0, baseWeight.value[0]! + baseWeight.by(0, base[y]! - expected))
-    }
-    const errors = new Float64Array(kind.columns)
-    for (let b = 0; b < TOKENS; b += 1) errors[columnOf[b]!]! += error(b)
+    if (base !== null) baseWeight.value[0] = Math.max(0, baseWeight.value[0]! + baseWeight.by(0, ofBase))
     for (const [k, row] of without.has('dense') ? [] : asked.dense.entries())
       for (const [column, e] of errors.entries()) dense[row]![column]! += DENSE_STEPS[k]! * e
     const wrong = (asked.likeliest === y ? 1 : 0) - asked.share
@@ -301,13 +310,14 @@ const reference = (
 
   const predict = (base: ArrayLike<number> | undefined): Float64Array => {
     asked.base = base ?? null
-    asked.scale = asked.scale.map((_, context) =>
-      asked.rows.reduce((sum, row, s) => sum + scaleRows[s]![row]![context]!, 0),
-    )
+    asked.scale = asked.scale.map((_, lane) => asked.rows.reduce((sum, row, s) => sum + scaleRows[s]![row]![lane]!, 0))
+    const gains = asked.scale.slice(BASE_SCALE).map((scale) => GAIN * (scale - 1))
+    const counted = Math.max(baseWeight.value[0]! + gains[0]!, 0)
     const y = Float64Array.from(
       { length: TOKENS },
       (_, b) =>
-        asked.dense.reduce((sum, row) => sum + dense[row]![columnOf[b]!]!, 0) + baseWeight.value[0]! * (base?.[b] ?? 0),
+        asked.dense.reduce((sum, row, k) => sum + (1 + gains[k + 1]!) * dense[row]![columnOf[b]!]!, 0) +
+        counted * (base?.[b] ?? 0),
     )
     for (const { weight, token } of asked.votes)
       y[token]! += asked.scale[Math.floor(weight / (CONFIDENCES * RANKS))]! * weights.value[weight]!

@@ -23,31 +23,44 @@ template <class State> CONTINUO_INLINE void ngram_learn_scales(const State& stat
   }
 }
 
-// `column`: the token that followed, or its class.
+// A row of each table of dense logits.
+template <class State> CONTINUO_INLINE float* ngram_dense_row(const State& state, size_t k) {
+  using at = typename State::At;
+  return ngram_row(state.mixture + at::dense, state.text().dense[k], ngram::dense_rows, at::columns);
+}
+
+// Gradients of the scales of dense logits. `column`: the token that followed, or its class.
+template <class State> CONTINUO_INLINE void ngram_judge_dense(const State& state, size_t column, float* gradient) {
+  using at = typename State::At;
+  for (size_t k = 0; k < ngram::dense_tables; ++k) {
+    const float* row = ngram_dense_row(state, k);
+    gradient[ngram::dense_lane + k] = ngram_gain * (row[column] - dot(state.mixture + at::shares, row, at::columns));
+  }
+}
+
 template <class State> CONTINUO_INLINE void ngram_learn_dense(const State& state, size_t column) {
   using at = typename State::At;
-  float* const mixture = state.mixture;
-  const float* const p = mixture + at::shares;
-  float* dense[4];
-  for (size_t k = 0; k < 4; ++k)
-    dense[k] = ngram_row(mixture + at::dense, state.text().dense[k], ngram::dense_rows, at::columns);
+  const float* const p = state.mixture + at::shares;
+  float* dense[ngram::dense_tables];
+  for (size_t k = 0; k < ngram::dense_tables; ++k) dense[k] = ngram_dense_row(state, k);
   for (size_t b = 0; b < at::columns; b += width) {
     const Vec share = load<Vec>(p + b);
-    for (size_t k = 0; k < 4; ++k)
+    for (size_t k = 0; k < ngram::dense_tables; ++k)
       store(dense[k] + b, fma(splat<Vec>(-ngram_dense_step(k)), share, load<Vec>(dense[k] + b)));
   }
-  for (size_t k = 0; k < 4; ++k) dense[k][column] += ngram_dense_step(k);
+  for (size_t k = 0; k < ngram::dense_tables; ++k) dense[k][column] += ngram_dense_step(k);
 }
 
 CONTINUO_INLINE void ngram_learn(const NgramBytes& state, uint32_t y, const float* base) {
   using at = NgramBytes::At;
   float gradient[ngram::lanes];
   ngram_learn_votes(state, y, gradient);
-  ngram_learn_scales(state, gradient);
   if (base) {
     const float* kept = state.mixture + at::base;
-    ngram_learn_base(state, kept[y], dot(state.mixture + at::shares, kept, ngram::tokens));
+    ngram_learn_base(state, kept[y], dot(state.mixture + at::shares, kept, ngram::tokens), gradient);
   }
+  ngram_judge_dense(state, y, gradient);
+  ngram_learn_scales(state, gradient);
   ngram_learn_dense(state, y);
   ngram_learn_counts(state, y);
 }
@@ -55,10 +68,12 @@ CONTINUO_INLINE void ngram_learn(const NgramBytes& state, uint32_t y, const floa
 // `base`: the logits that the last prediction was made of.
 CONTINUO_INLINE void ngram_learn(const NgramSubwords& state, uint32_t y, const float* base) {
   float gradient[ngram::lanes];
+  const size_t column = state.reader.texts.classes[y] % ngram::token_classes;
   ngram_learn_votes(state, y, gradient);
+  ngram_learn_base(state, base[y], state.mixture[NgramSubwords::At::base_weight + 2], gradient);
+  ngram_judge_dense(state, column, gradient);
   ngram_learn_scales(state, gradient);
-  ngram_learn_base(state, base[y], state.mixture[NgramSubwords::At::base_weight + 2]);
-  ngram_learn_dense(state, state.reader.texts.classes[y] % ngram::token_classes);
+  ngram_learn_dense(state, column);
   ngram_learn_counts(state, y);
 }
 
@@ -71,7 +86,7 @@ CONTINUO_INLINE void ngram_look(const State& state, const ngram::Ring<uint8_t>& 
   ngram_ask(state, keys, bytes, learns);
 }
 
-// The scale of each context.
+// The scale of each lane, and what follows from those of the base and of dense logits.
 template <class State> CONTINUO_INLINE void ngram_scale(const State& state) {
   using at = typename State::At;
   float* const mixture = state.mixture;
@@ -81,12 +96,15 @@ template <class State> CONTINUO_INLINE void ngram_scale(const State& state) {
       sum += load<Vec>(mixture + at::scales + static_cast<size_t>(state.text().row[s]) * ngram::lanes + lane);
     store(mixture + at::scale + lane, sum);
   }
+  for (size_t k = 0; k <= ngram::dense_tables; ++k)
+    mixture[at::gains + k] = ngram_gain_of(state, k, mixture[at::scale + ngram::base_lane + k]);
 }
 
 // The sum of the rows of dense logits for the columns from b on.
 template <class State> CONTINUO_INLINE Vec ngram_dense(const State& state, size_t b) {
   const auto row = [&](size_t k) CONTINUO_LAMBDA {
-    return load<Vec>(state.mixture + State::At::dense +
+    return splat<Vec>(state.mixture[State::At::gains + 1 + k]) *
+           load<Vec>(state.mixture + State::At::dense +
                      static_cast<size_t>(state.text().dense[k]) * State::At::columns + b);
   };
   return row(0) + row(1) + row(2) + row(3);
@@ -109,7 +127,7 @@ CONTINUO_INLINE void ngram_predict(const NgramBytes& state, uint32_t c, const fl
     if (base) {
       const Vec logits = load<Vec>(base + b);
       store(mixture + at::base + b, logits);
-      v = fma(splat<Vec>(mixture[at::base_weight]), logits, v);
+      v = fma(splat<Vec>(mixture[at::gains]), logits, v);
     }
     store(y + b, v);
   }
@@ -133,7 +151,7 @@ CONTINUO_INLINE void ngram_predict(const NgramSubwords& state, uint32_t c, const
   ngram_scale(state);
   float dense[ngram::token_classes];
   for (size_t b = 0; b < ngram::token_classes; b += width) store(dense + b, ngram_dense(state, b));
-  const float weight = mixture[at::base_weight];
+  const float weight = mixture[at::gains];
   for (size_t b = 0; b < texts.count; ++b) y[b] = fma(weight, base[b], dense[texts.classes[b] % ngram::token_classes]);
   ngram_add_votes(state, y);
   const float most = max(y, texts.count);
@@ -193,7 +211,7 @@ inline void ngram_first(float* mixture, const float* learned, bool subwords) {
   const size_t numbers = ngram::mixture_numbers(subwords);
   for (size_t i = 0; i < numbers; ++i)
     mixture[i] =
-        subwords ? ngram_first_of<ngram::subword_mixture>(i, nullptr) : ngram_first_of<ngram::mixture>(i, learned);
+        subwords ? ngram_first_of<ngram::subword_mixture>(i, learned) : ngram_first_of<ngram::mixture>(i, learned);
 }
 
 }  // namespace continuo::CONTINUO_ISA

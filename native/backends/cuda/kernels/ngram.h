@@ -25,28 +25,42 @@ template <class State> CONTINUO_INLINE void ngram_learn_scales(const State& stat
   }
 }
 
+// A row of each table of dense logits.
+template <class State> CONTINUO_INLINE float* ngram_dense_row(const State& state, size_t k) {
+  using at = typename State::At;
+  return ngram_row(state.mixture + at::dense, state.text().dense[k], ngram::dense_rows, at::columns);
+}
+
 // `column`: the token that followed, or its class.
 template <class State> CONTINUO_INLINE void ngram_learn_dense(const State& state, size_t column) {
   using at = typename State::At;
   const float* const p = state.mixture + at::shares;
-  const auto row = [&](size_t k) {
-    return ngram_row(state.mixture + at::dense, state.text().dense[k], ngram::dense_rows, at::columns);
-  };
   for (size_t b = threadIdx.x; b < at::columns; b += blockDim.x) {
-    for (size_t k = 0; k < 4; ++k) row(k)[b] = fma(-ngram_dense_step(k), p[b], row(k)[b]);
-    if (b != column) continue;
-    for (size_t k = 0; k < 4; ++k) row(k)[b] += ngram_dense_step(k);
+    for (size_t k = 0; k < ngram::dense_tables; ++k) {
+      float& logit = ngram_dense_row(state, k)[b];
+      logit = fma(-ngram_dense_step(k), p[b], logit);
+      if (b == column) logit += ngram_dense_step(k);
+    }
   }
 }
 
 // `logit`, `mean`: of the base, where there is one.
 template <class State>
 CONTINUO_INLINE void ngram_learn(const State& state, uint32_t y, size_t column, bool based, float logit, float mean) {
+  using at = typename State::At;
   __shared__ float gradient[ngram::lanes];
+  const float* const p = state.mixture + at::shares;
+  float expected[ngram::dense_tables];
+  for (size_t k = 0; k < ngram::dense_tables; ++k) {
+    const float* row = ngram_dense_row(state, k);
+    expected[k] = reduce(at::columns, [=](float acc, size_t b) { return fma(p[b], row[b], acc); });
+  }
   __syncthreads();
   if (is_first_thread()) {
     ngram_learn_votes(state, y, gradient);
-    if (based) ngram_learn_base(state, logit, mean);
+    if (based) ngram_learn_base(state, logit, mean, gradient);
+    for (size_t k = 0; k < ngram::dense_tables; ++k)
+      gradient[ngram::dense_lane + k] = ngram_gain * (ngram_dense_row(state, k)[column] - expected[k]);
   }
   __syncthreads();
   ngram_learn_scales(state, gradient);
@@ -69,7 +83,7 @@ template <class State, class Reader> CONTINUO_INLINE void ngram_read_token(const
   __syncthreads();
 }
 
-// The scale of each context.
+// The scale of each lane, and what follows from those of the base and of dense logits.
 template <class State> CONTINUO_INLINE void ngram_scale(const State& state) {
   using at = typename State::At;
   for (size_t lane = threadIdx.x; lane < ngram::lanes; lane += blockDim.x) {
@@ -77,12 +91,17 @@ template <class State> CONTINUO_INLINE void ngram_scale(const State& state) {
     for (size_t s = 0; s < ngram::selectors; ++s)
       sum += state.mixture[at::scales + static_cast<size_t>(state.text().row[s]) * ngram::lanes + lane];
     state.mixture[at::scale + lane] = sum;
+    if (lane < ngram::base_lane || lane > ngram::base_lane + ngram::dense_tables) continue;
+    const size_t k = lane - ngram::base_lane;
+    state.mixture[at::gains + k] = ngram_gain_of(state, k, sum);
   }
+  __syncthreads();
 }
 
 template <class State> CONTINUO_INLINE float ngram_dense(const State& state, size_t b) {
   const auto row = [&](size_t k) {
-    return state.mixture[State::At::dense + static_cast<size_t>(state.text().dense[k]) * State::At::columns + b];
+    return state.mixture[State::At::gains + 1 + k] *
+           state.mixture[State::At::dense + static_cast<size_t>(state.text().dense[k]) * State::At::columns + b];
   };
   return row(0) + row(1) + row(2) + row(3);
 }
@@ -119,7 +138,7 @@ CONTINUO_INLINE void ngram_predict(const NgramBytes& state, uint32_t c, const fl
     float v = ngram_dense(state, b);
     if (base) {
       mixture[at::base + b] = base[b];
-      v = fma(mixture[at::base_weight], base[b], v);
+      v = fma(mixture[at::gains], base[b], v);
     }
     y[b] = v;
   }
@@ -143,7 +162,7 @@ CONTINUO_INLINE void ngram_predict(const NgramSubwords& state, uint32_t c, const
   ngram_scale(state);
   for (size_t k = threadIdx.x; k < ngram::token_classes; k += blockDim.x) dense[k] = ngram_dense(state, k);
   __syncthreads();
-  const float weight = mixture[at::base_weight];
+  const float weight = mixture[at::gains];
   for (size_t b = threadIdx.x; b < texts.count; b += blockDim.x)
     y[b] = fma(weight, base[b], dense[texts.classes[b] % ngram::token_classes]);
   const float most = ngram_vote(state, y, texts.count);
@@ -219,7 +238,7 @@ CONTINUO_INLINE void ngram_first(float* mixture, const float* learned, bool subw
   const size_t numbers = ngram::mixture_numbers(subwords);
   for (size_t i = threadIdx.x; i < numbers; i += blockDim.x)
     mixture[i] =
-        subwords ? ngram_first_of<ngram::subword_mixture>(i, nullptr) : ngram_first_of<ngram::mixture>(i, learned);
+        subwords ? ngram_first_of<ngram::subword_mixture>(i, learned) : ngram_first_of<ngram::mixture>(i, learned);
 }
 
 }  // namespace continuo::cuda

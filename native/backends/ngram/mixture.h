@@ -281,7 +281,8 @@ template <class State> CONTINUO_INLINE void ngram_correct(const State& state, fl
 template <class At> CONTINUO_INLINE float ngram_first_of(size_t i, const float* learned) {
   const size_t scale = i - At::scales, match = i - At::match, weight = i - At::weights, logit = i - At::dense;
   if (learned && weight < ngram::learned_weights) return learned[weight];
-  if (learned && At::columns == ngram::tokens && logit < ngram::learned_logits) return learned[ngram::learned_weights + logit];
+  if (learned && At::columns == ngram::tokens && logit < ngram::learned_logits)
+    return learned[ngram::learned_weights + logit];
   if (scale < ngram::scale_rows * ngram::lanes) return 1.0f / ngram::selectors;
   if (match < ngram::match_lengths) return match == 0 ? 0.0f : 0.3f + 0.1f * static_cast<float>(match);
   if (i == At::base_weight) return 1.0f;

@@ -10,7 +10,7 @@ import type { z } from 'zod'
 import type { TopicNames } from '../../topics/index.ts'
 import { openTail } from '../client/tail.ts'
 import { partitionsIn } from '../client/topics.ts'
-import { ContinuoError, messageOf } from '../errors.ts'
+import { ContinuoError, codeOf, messageOf } from '../errors.ts'
 import { schemaFault } from '../issues.ts'
 import type { EventLog } from '../streams/log.ts'
 import { placing } from '../streams/partitioner.ts'
@@ -251,7 +251,7 @@ const health = (app: FastifyInstance, service: Service, { log, unready }: Gatewa
           return `The sessions of partition ${failure[0]} cannot be followed; the log of the gateway says why.`
         return sessions.isCaughtUp ? (unready?.() ?? null) : 'The gateway is still reading where the sessions stand.'
       },
-      () => 'The log does not answer.',
+      (error: unknown) => (codeOf(error) === 'REFUSED' ? messageOf(error) : 'The log does not answer.'),
     )
     return reply.code(reason === null ? 200 : 503).send({ ready: reason === null, ...(reason !== null && { reason }) })
   })

@@ -188,18 +188,14 @@ export interface Fingerprints {
 export const checkFits = (record: Head | PartitionCursor, model: Fingerprints): void => {
   const who =
     record.type === 'head' ? `Session "${record.session}"` : `Partition ${record.partition} of ${record.topic}`
-  if (record.layout !== model.layoutFingerprint) {
-    throw new ContinuoError(
-      'REFUSED',
-      `${who} was written with state layout ${record.layout.slice(0, 12)}…, the loaded model has ${model.layoutFingerprint.slice(0, 12)}…. Load the model that wrote this log, or use another --group and prefix.`,
-    )
-  }
-  if (record.model !== model.fingerprint) {
-    throw new ContinuoError(
-      'REFUSED',
-      `${who} was written by model ${record.model.slice(0, 12)}…, the loaded model is ${model.fingerprint.slice(0, 12)}…. Load the model that wrote this log, or use another --group and prefix.`,
-    )
-  }
+  const isOtherShape = record.layout !== model.layoutFingerprint
+  if (!isOtherShape && record.model === model.fingerprint) return
+  const of = (fingerprint: string, layout: string): string =>
+    `${fingerprint.slice(0, 12)}…${isOtherShape ? ` with state layout ${layout.slice(0, 12)}…` : ''}`
+  throw new ContinuoError(
+    'REFUSED',
+    `${who} was written by model ${of(record.model, record.layout)}, the loaded model is ${of(model.fingerprint, model.layoutFingerprint)}. Load the model that wrote this log (continuo model show prints a model's fingerprint), or use another --group and prefix.`,
+  )
 }
 
 /** Whether two heads of a session stand at the same place of their stream. */

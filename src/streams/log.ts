@@ -224,6 +224,8 @@ export interface EventLog {
   trim(topic: string, partition: number, before: number): Promise<void>
   /** Missing on Kafka, where brokers delete whole segments only. */
   readonly eraser?: Eraser
+  /** Fires, with a REFUSED error, where the log's file is found to be gone. Missing on Kafka. */
+  readonly lost?: AbortSignal
   /** Rejects with UNAVAILABLE or DENIED when the log cannot be reached. */
   ping(): Promise<void>
   /** Ends this log's reads and closes its connections. After that, every call on the log rejects with MISUSE. */

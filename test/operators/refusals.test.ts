@@ -124,7 +124,7 @@ describe('resume refuses, names both sides and writes nothing', () => {
     withBench(async (bench) => {
       const stranger = { ...bench.model, fingerprint: 'f'.repeat(64) }
       expect(await refusal(bench, { model: stranger })).toMatch(
-        /was written by model [0-9a-f]{12}…, the loaded model is f{12}…\. Load the model that wrote this log/,
+        /was written by model [0-9a-f]{12}…, the loaded model is f{12}…\. Load the model that wrote this log \(continuo model show/,
       )
     }))
 

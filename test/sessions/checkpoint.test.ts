@@ -132,7 +132,10 @@ describe('a checkpoint', () => {
       pulseMismatch(22, 21).message,
     ],
     'the model': [(head) => ({ ...head, model: 'a'.repeat(64) }), 'was written by model aaaaaaaaaaaa'],
-    'the layout': [(head) => ({ ...head, layout: 'b'.repeat(64) }), 'was written with state layout bbbbbbbbbbbb'],
+    'the layout': [
+      (head) => ({ ...head, layout: 'b'.repeat(64) }),
+      'with state layout bbbbbbbbbbbb…, the loaded model is ',
+    ],
     'the chain': [(head) => ({ ...head, chain: 'xyz' }), 'has no readable header'],
     'the version': [(head) => ({ ...head, version: 2 }), 'has no readable header'],
     'the phase': [(head) => ({ ...head, conductor: { ...head.conductor, phase: 'train' } }), 'has no readable header'],

@@ -333,8 +333,9 @@ export const serve = command({
         }
       })
       const gateway = await start(flags, log, names, served, logger, null, verify)
-      await until(stopping)
+      await until(log.lost === undefined ? stopping : AbortSignal.any([stopping, log.lost]))
       await gateway.close(flags.grace * SECOND)
+      log.lost?.throwIfAborted()
       return 0
     })
   },

@@ -5,7 +5,7 @@
  * to interleave, and between processes BEGIN IMMEDIATE takes the file's one write lock. When another process holds it,
  * the wait is asynchronous, for heartbeats and other sessions go on meanwhile.
  */
-import { closeSync, fsyncSync, openSync } from 'node:fs'
+import { closeSync, fsyncSync, openSync, statSync } from 'node:fs'
 import { dirname } from 'node:path'
 import { DatabaseSync, type SQLInputValue } from 'node:sqlite'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -32,6 +32,8 @@ export interface Query<Row> {
 
 export interface Database {
   readonly path: string
+  /** Fires, with the error, once the path does not lead to the file any more. */
+  readonly lost: AbortSignal
   readonly changes: Changes
   prepare<Row = unknown>(sql: string): Query<Row>
   /** One snapshot for all that `look` reads. `doing` completes "While …" in errors. */
@@ -118,6 +120,21 @@ const rollBack = (db: DatabaseSync): void => {
   } catch {}
 }
 
+/** Throws REFUSED where the path does not lead any more to the file that was opened: SQLite would write on into one that no other process finds. */
+const sameFile = (path: string, lost: AbortController): (() => void) => {
+  const opened = statSync(path)
+  return () => {
+    const { dev, ino } = statSync(path, { throwIfNoEntry: false }) ?? {}
+    if (dev === opened.dev && ino === opened.ino) return
+    const error = new ContinuoError(
+      'REFUSED',
+      `The log file ${path} was ${ino === undefined ? 'removed' : 'replaced by another file'} while it was open here, and nothing more is written. Put it back or restore it, then start again.`,
+    )
+    lost.abort(error)
+    throw error
+  }
+}
+
 /** Tries until the lock is ours or patience ends. */
 const persist = async <T>(path: string, doing: string, patience: number, attempt: () => T): Promise<T> => {
   const deadline = performance.now() + patience
@@ -145,6 +162,8 @@ export const openDatabase = async (path: string, options: DatabaseOptions = {}):
       throw error
     }
   })
+  const lost = new AbortController()
+  const checkFile = sameFile(path, lost)
   const prepare = <Row>(sql: string): Query<Row> => db.prepare(sql) as unknown as Query<Row>
   const version = prepare<{ data_version: number }>('PRAGMA data_version')
   const begin = prepare('BEGIN')
@@ -164,6 +183,7 @@ export const openDatabase = async (path: string, options: DatabaseOptions = {}):
       checkOpen(doing)
       opening.run()
       try {
+        checkFile()
         const result = act()
         commit.run()
         return result
@@ -175,6 +195,7 @@ export const openDatabase = async (path: string, options: DatabaseOptions = {}):
 
   return {
     path,
+    lost: lost.signal,
     changes,
     prepare,
     read: (doing, look) => transaction(doing, begin, look),

@@ -85,6 +85,7 @@ export const openEmbeddedLog = async (
       committed: claims.committed,
       trim,
       eraser: openEraser(db, topics, records),
+      lost: db.lost,
       ping: () => db.write('reaching the log', () => {}),
       close: async () => {
         await groups.close()

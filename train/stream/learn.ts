@@ -1,18 +1,19 @@
 /**
  * The first numbers of an ngram memory's mixture (docs/ngram.md): what invented systems (systems.py) taught it of how far to believe a vote.
  *
- *   node train/stream/learn.ts OUT [--documents 128] [--bytes 60000] [--slots 58368] [--seed 1]
+ *   node train/stream/learn.ts OUT [--behind DIR] [--documents 128] [--bytes 60000] [--slots 58368] [--seed 1]
  *
- * Reads one document after the other, each with empty tables, each with the weights that those before it left; sums of squared gradients begin
+ * With --behind the memory stands behind that model, whose tokens are bytes, and OUT is the model with memory.json and memory.safetensors. Reads one document after the other, each with empty tables, each with the weights that those before it left; sums of squared gradients begin
  * anew. Writes a package: config.json, and the numbers as BF16 in model.safetensors. The same arguments give the same bytes on any machine.
  */
 import { execFileSync } from 'node:child_process'
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { copyFileSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
 import { callNative } from '../../src/engine/native.ts'
+import { MEMORY_FILE } from '../../src/models/memory-json.ts'
 import { DEFAULT_SLOTS, LEARNED } from '../../src/models/ngram-memory.ts'
 import { openPackage } from '../../src/models/open.ts'
 import { writeFolder, writeTensors } from '../../src/models/package-writer.ts'
@@ -20,6 +21,7 @@ import { writeFolder, writeTensors } from '../../src/models/package-writer.ts'
 const { values, positionals } = parseArgs({
   allowPositionals: true,
   options: {
+    behind: { type: 'string' },
     documents: { type: 'string', default: '128' },
     bytes: { type: 'string', default: '60000' },
     slots: { type: 'string', default: String(DEFAULT_SLOTS) },
@@ -38,18 +40,30 @@ const narrowed = (numbers: Float32Array): Uint16Array => {
   return Uint16Array.from(bits, (word) => (word + 0x7fff + ((word >>> 16) & 1)) >>> 16)
 }
 
+const put = (folder: string, name: string, content: unknown): void =>
+  writeFileSync(join(folder, name), `${JSON.stringify(content, null, 2)}\n`)
+
 /** A package with these numbers, or with none. */
 const writePackage = async (folder: string, learned: Float32Array | null): Promise<void> => {
-  const config = { model_type: 'ngram', vocab_size: 256, slots }
-  writeFileSync(join(folder, 'config.json'), `${JSON.stringify(config, null, 2)}\n`)
+  if (values.behind === undefined) put(folder, 'config.json', { model_type: 'ngram', vocab_size: 256, slots })
+  else {
+    for (const name of ['config.json', 'model.safetensors']) copyFileSync(join(values.behind, name), join(folder, name))
+    put(folder, 'memory.json', { kind: 'ngram', slots, learn: 'read', ...(learned !== null && { learned: true }) })
+    if (learned === null) return
+  }
   const bytes = learned === null ? null : new Uint8Array(narrowed(learned).buffer)
   const tensors =
     learned === null
       ? []
       : [{ name: LEARNED, dtype: 'BF16' as const, shape: [learned.length], bytes: learned.length * 2 }]
-  await writeTensors(join(folder, 'model.safetensors'), tensors, {}, async (file) => {
-    if (bytes !== null) await file.write(LEARNED, bytes, 0)
-  })
+  await writeTensors(
+    join(folder, values.behind === undefined ? 'model.safetensors' : MEMORY_FILE),
+    tensors,
+    {},
+    async (file) => {
+      if (bytes !== null) await file.write(LEARNED, bytes, 0)
+    },
+  )
 }
 
 let learned: Float32Array | null = null
@@ -58,7 +72,7 @@ for (let at = 0; at < Number(values.documents); at += 1) {
   const text = execFileSync('python3', [systems, String(Number(values.seed) + at), values.bytes])
   const folder = mkdtempSync(join(tmpdir(), 'continuo-learn-'))
   await writePackage(folder, learned)
-  const { model } = await openPackage(folder, { threads: 1 })
+  const { model } = await openPackage(folder, { threads: 1, keepPacked: false })
   const executor = model.createExecutor()
   const tokens = Int32Array.from(text)
   for (let from = 0; from < tokens.length; from += 128) {

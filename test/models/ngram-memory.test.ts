@@ -122,6 +122,9 @@ test('memory init --ngram --learned begins with what the votes of a package lear
   await json('memory', 'init', folder, '--ngram', '--slots', '2048')
   const first = await openPackage(folder)
   rmSync(join(folder, 'memory.json'))
+  expect(await continuo(['memory', 'init', folder, '--learned', watch])).toMatchObject({
+    err: expect.stringContaining('--ngram'),
+  })
   expect(await continuo(['memory', 'init', folder, '--ngram', '--learned', folder])).toMatchObject({
     code: 1,
     err: expect.stringContaining(

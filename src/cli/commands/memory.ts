@@ -7,7 +7,7 @@ import { LEARNED, readNgramMemory, withNgramMemory } from '../../models/ngram-me
 import { readPackage } from '../../models/package.ts'
 import { readText } from '../../models/package-text.ts'
 import { command } from '../command.ts'
-import { nearest, on, optional, usage, whole } from '../flags.ts'
+import { nearest, on, optional, refuseIdle, usage, whole } from '../flags.ts'
 import { count, print, printJson } from '../output.ts'
 
 const newMemory = (folder: string): string => {
@@ -90,11 +90,12 @@ export const memory = command({
   notes:
     'docs/infinite-context.md and docs/ngram.md say what the numbers mean. To the log the model is another one than without the file. Take the file away to have the plain decoder again.',
   examples: ['memory init models/my-qwen3', 'memory init models/my-rwkv7 --ngram --learned models/watch'],
-  async run(flags, [action, dir]) {
+  async run(flags, [action, dir], given) {
     if (action !== 'init') {
       const hint = nearest(action!, ['init']) === null ? '' : ' Did you mean init?'
       throw usage(`continuo memory takes init, not "${action}".${hint}`)
     }
+    if (!flags.ngram) refuseIdle(given, ['slots', 'learned'], '--ngram')
     if (flags.ngram) {
       const { path, memory } = await initNgram(dir!, flags.slots, flags.learned)
       await writeDurably(path, Buffer.from(`${JSON.stringify(memory, null, 2)}\n`))

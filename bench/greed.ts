@@ -8,10 +8,11 @@
  *   file        one session is sent --megabytes of text, in records of 4 kB
  *   forks       a session is forked --events times, and each fork is asked for a million tokens
  *   sessions    --events sessions are asked for a million tokens each, and all of them count for one share, as those of one API key do
+ *   shares      the same, and half of them count for another share
  *   equals      the same, each of them for itself: the session that asks is one of so many with the same claim
  *
  * An ask sends a text of 16 bytes with a request for two tokens, and ends when the last of these is read from the topic. The ratio is to the same on a
- * log where nobody else sends anything. Memory is the most that the process has while it is asked, above what it had before the greedy events.
+ * log where nobody else sends anything. Others is what the greedy sessions generate while it is asked, in tokens a second. Memory is the most that the process has while it is asked, above what it had before the greedy events.
  * Past is what a worker that starts reads of the log before its first answer, and how fast: --read-ahead and --places let it read past more
  * than a gigabyte, or a million events.
  */
@@ -72,6 +73,13 @@ const KINDS: Readonly<Record<string, () => Iterable<RecordIn>>> = {
     const headers: Headers = [[SHARE_HEADER, Buffer.from('greedy')]]
     for (const one of KINDS.equals!()) yield { ...one, headers }
   },
+  *shares() {
+    let at = 0
+    for (const one of KINDS.equals!()) {
+      yield { ...one, headers: [[SHARE_HEADER, Buffer.from(`greedy-${Math.floor(at / 2) % 2}`)]] }
+      at += 1
+    }
+  },
   *equals() {
     for (let at = 0; at < events; at += 1) {
       yield record(`session-${at}`, { type: 'text', text: 'Once ' })
@@ -118,6 +126,8 @@ const measure = async (place: Place, greedy: Iterable<RecordIn>) => {
     signal: over.signal,
   })
   const times: number[] = []
+  let others = 0
+  let asked = 0
   let past: { readonly megabytes: number; readonly seconds: number } | null = null
   // The first asks find a worker that is still reading what was sent before them.
   for (let ask = -3; ask < asks; ask += 1) {
@@ -135,17 +145,21 @@ const measure = async (place: Place, greedy: Iterable<RecordIn>) => {
       const { value, done } = await arrivals.next()
       if (done === true) throw new Error('the topic of tokens ended')
       const event = JSON.parse(Buffer.from(value.value!).toString()) as Generated
+      if (event.session !== 'innocent' && ask >= 0) others += event.ids.length
       if (event.session === 'innocent' && event.requestId === requestId && event.finish !== null) break
     }
     if (past === null) past = { megabytes: sent / 1e6, seconds: (performance.now() - started) / 1000 }
-    if (ask >= 0) times.push(performance.now() - began)
+    if (ask >= 0) {
+      times.push(performance.now() - began)
+      asked += performance.now() - began
+    }
   }
   clearInterval(watch)
   over.abort()
   await arrivals.return(undefined)
   await worker.stop()
   await log.close()
-  return { times, memory: (most - before) / 1e6, past: past! }
+  return { times, others: (1000 * others) / asked, memory: (most - before) / 1e6, past: past! }
 }
 
 const wanted = values.logs.split(',')
@@ -153,15 +167,15 @@ const places: Place[] = []
 if (wanted.includes('embedded')) places.push(embeddedPlace())
 if (wanted.includes('kafka')) places.push(await kafkaPlace())
 try {
-  console.log('                           median     p99   ratio of median, of p99    memory   past')
+  console.log('                           median     p99   ratio of median, of p99    others    memory   past')
   for (const place of places) {
     const alone = await measure(place, [])
     for (const kind of ['idle', ...values.kinds.split(',')]) {
-      const { times, memory, past } = kind === 'idle' ? alone : await measure(place, KINDS[kind]!())
+      const { times, others, memory, past } = kind === 'idle' ? alone : await measure(place, KINDS[kind]!())
       const figures = [median(times), quantile(times, 0.99)] as const
       const ratios = [figures[0] / median(alone.times), figures[1] / quantile(alone.times, 0.99)] as const
       console.log(
-        `${`${place.name}, ${kind}`.padEnd(22)}${figures.map((ms) => `${ms.toFixed(0)} ms`.padStart(9)).join('')}${ratios.map((ratio) => ratio.toFixed(2).padStart(11)).join('')}${`${memory.toFixed(0)} MB`.padStart(17)}  ${past.megabytes.toFixed(0)} MB, ${(past.megabytes / past.seconds).toFixed(0)} MB/s`,
+        `${`${place.name}, ${kind}`.padEnd(22)}${figures.map((ms) => `${ms.toFixed(0)} ms`.padStart(9)).join('')}${ratios.map((ratio) => ratio.toFixed(2).padStart(11)).join('')}${`${others.toFixed(0)}/s`.padStart(16)}${`${memory.toFixed(0)} MB`.padStart(10)}  ${past.megabytes.toFixed(0)} MB, ${(past.megabytes / past.seconds).toFixed(0)} MB/s`,
       )
     }
   }

@@ -53,10 +53,26 @@ describe('fair', () => {
       await end(forks[at]!)
       await call(name, 16, 'root')
     }
-    expect(running()).toEqual(again.slice(0, 8))
+    expect(running()).toEqual(again.slice(0, 4))
     pass(1500)
     await end(again[0]!)
     expect(running()).toEqual(again.slice(1))
+  })
+
+  test('two groups that both call for many have more calls at a time than one beside which others ask for little', async () => {
+    const { call, end, running } = stage()
+    const of = (who: string) => running().filter((name) => name.startsWith(who)).length
+    await call('other', 4)
+    for (const name of numbered('left', 40)) await call(name, 16, 'left')
+    expect(of('left')).toBe(4)
+    for (const name of numbered('right', 40)) await call(name, 16, 'right')
+    expect([of('left'), of('right')]).toEqual([8, 8])
+    // Once the right one calls for no more than others do, the left one has as few as before.
+    while (of('right') > 0) await end(running().find((name) => name.startsWith('right'))!)
+    for (const left of [7, 6, 5, 4, 4, 4]) {
+      await end(running().find((name) => name.startsWith('left'))!)
+      expect(of('left')).toBe(left)
+    }
   })
 
   test('many groups that call fill the engine, however often others come', async () => {

@@ -11,6 +11,7 @@ const include = [
 export default defineConfig({
   test: {
     tags: suites.tags,
+    setupFiles: suites.setupFiles,
     globalSetup: ['test/shared-models.ts'],
     include,
     // These suites run on the CPU, as in npm test. The native suites run the emulated kernels.

@@ -6,6 +6,7 @@ export default defineConfig({
   test: {
     tags: suites.tags,
     include: ['test/cluster/**/*.test.ts'],
+    setupFiles: suites.setupFiles,
     env: { CUDA_VISIBLE_DEVICES: '' },
     fileParallelism: false,
     testTimeout: 1_800_000,

@@ -15,6 +15,7 @@ const include = [
 export default defineConfig({
   test: {
     tags: suites.tags,
+    setupFiles: suites.setupFiles,
     globalSetup: ['test/shared-models.ts'],
     include,
     exclude: [...otherTurns(include, EVERYTHING_ON_A_DEVICE)],

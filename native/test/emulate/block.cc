@@ -57,8 +57,8 @@ continuo_emulate_switch:
 )");
 #endif
 
-constinit thread_local uint3 threadIdx{}, blockIdx{};
-constinit thread_local dim3 blockDim{}, gridDim{};
+CONTINUO_NEAR constinit thread_local uint3 threadIdx{}, blockIdx{};
+CONTINUO_NEAR constinit thread_local dim3 blockDim{}, gridDim{};
 
 namespace continuo::emulate {
 
@@ -77,20 +77,23 @@ constexpr uint32_t most_threads = 1024, warp_lanes = 32;
 }
 
 bool same_place(const std::source_location& a, const std::source_location& b) {
-  return a.line() == b.line() && std::strcmp(a.file_name(), b.file_name()) == 0;
+  return a.line() == b.line() && (a.file_name() == b.file_name() || std::strcmp(a.file_name(), b.file_name()) == 0);
 }
 
 class Fiber {
  public:
   Fiber() = default;  // the host thread's own
-  explicit Fiber(void (*body)()) {
+  // `number`: which of its machine's. Stacks begin at different places of their pages, or the lines that all of them use
+  // would lie in the same few sets of the first cache.
+  Fiber(void (*body)(), size_t number) {
+    const size_t room = bytes - number % 60 * 64;
     memory_ = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory_ == MAP_FAILED) die("there is no memory for the stack of a thread.");
     // Running past the end of a stack ends the process instead of writing into the next one.
     ::mprotect(memory_, static_cast<size_t>(::sysconf(_SC_PAGESIZE)), PROT_NONE);
 #if defined(__x86_64__)
     // A stack as it is after a switch away from the beginning of `body`: six saved registers, and no caller.
-    auto* top = reinterpret_cast<uint64_t*>(static_cast<std::byte*>(memory_) + bytes);
+    auto* top = reinterpret_cast<uint64_t*>(static_cast<std::byte*>(memory_) + room);
     *--top = 0;
     *--top = reinterpret_cast<uint64_t>(body);
     for (int i = 0; i < 6; ++i) *--top = 0;
@@ -98,7 +101,7 @@ class Fiber {
 #else
     ::getcontext(&context_);
     context_.uc_stack.ss_sp = memory_;
-    context_.uc_stack.ss_size = bytes;
+    context_.uc_stack.ss_size = room;
     context_.uc_link = nullptr;
     ::makecontext(&context_, body, 0);
 #endif
@@ -171,10 +174,15 @@ thread_local const void* Fiber::host_stack_ = nullptr;
 thread_local size_t Fiber::host_bytes_ = 0;
 #endif
 
-// Numbers 0 … n − 1 in some order: step() is prime to n.
+// Numbers 0 … n − 1 in some order: the step is prime to n and, as the first number, below it (of 1, at most 1).
 struct Walk {
-  uint64_t n = 1, first = 0, step = 1;
-  uint64_t at(uint64_t i) const { return (first + i * step) % n; }
+  uint64_t n = 1, here = 0, step = 1;
+  uint64_t next() {
+    const uint64_t number = here;
+    here += step;
+    if (here >= n) here -= n;
+    return number;
+  }
   static Walk make(Order order, uint64_t n, uint64_t seed) {
     switch (order) {
       case Order::backward: return {n, n - 1, n - 1};
@@ -202,8 +210,12 @@ struct Thread {
 class Machine {
  public:
   static Machine& own() {
-    static thread_local Machine machine;
-    return machine;
+    static CONTINUO_NEAR thread_local Machine* near = nullptr;
+    if (!near) {
+      static thread_local Machine machine;
+      near = &machine;
+    }
+    return *near;
   }
 
   void use(Order order) { order_ = order; }
@@ -221,9 +233,9 @@ class Machine {
     blockDim = block, gridDim = grid;
     for (uint32_t i = 0; i < threads_; ++i)
       table_[i].number = i, table_[i].index = {i % block.x, i / block.x % block.y, i / block.x / block.y};
-    const Walk blocks = walk(uint64_t{grid.x} * grid.y * grid.z);
+    Walk blocks = walk(uint64_t{grid.x} * grid.y * grid.z);
     for (uint64_t i = 0; i < blocks.n; ++i) {
-      const uint64_t at = blocks.at(i);
+      const uint64_t at = blocks.next();
       blockIdx = {static_cast<unsigned int>(at % grid.x), static_cast<unsigned int>(at / grid.x % grid.y),
                   static_cast<unsigned int>(at / grid.x / grid.y)};
       run_block();
@@ -241,8 +253,8 @@ class Machine {
     }
     if (++waiting_ == threads_) {
       waiting_ = 0;
-      const Walk order = begin();
-      for (uint32_t i = 0; i < threads_; ++i) make_ready(table_[order.at(i)]);
+      Walk order = begin();
+      for (uint32_t i = 0; i < threads_; ++i) make_ready(table_[order.next()]);
     }
     leave(thread);
   }
@@ -303,10 +315,11 @@ class Machine {
       }
       votes |= other.value << lane;
     }
-    const Walk order = walk(warp_lanes);
+    Walk order = walk(warp_lanes);
     for (uint32_t i = 0; i < warp_lanes; ++i) {
-      Thread& lane = warp[order.at(i)];
-      if ((last.mask >> order.at(i) & 1) == 0) continue;
+      const uint64_t number = order.next();
+      if ((last.mask >> number & 1) == 0) continue;
+      Thread& lane = warp[number];
       lane.result = last.meeting == Meeting::ballot    ? votes
                     : last.meeting == Meeting::shuffle ? warp[lane.from].value
                                                        : 0;
@@ -334,7 +347,8 @@ class Machine {
     self->arrived();
     for (;;) {
       while (machine.started_ < machine.threads_) {
-        Thread& thread = machine.table_[machine.starts_.at(machine.started_++)];
+        Thread& thread = machine.table_[machine.starts_.next()];
+        ++machine.started_;
         thread.fiber = self;
         machine.current_ = &thread;
         threadIdx = thread.index;
@@ -349,7 +363,7 @@ class Machine {
 
   Fiber& idle() {
     if (idle_.empty()) {
-      fibers_.push_back(std::make_unique<Fiber>(live));
+      fibers_.push_back(std::make_unique<Fiber>(live, fibers_.size()));
       return *(entering_ = fibers_.back().get());
     }
     Fiber& fiber = *idle_.back();

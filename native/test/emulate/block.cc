@@ -57,8 +57,8 @@ continuo_emulate_switch:
 )");
 #endif
 
-CONTINUO_NEAR constinit thread_local uint3 threadIdx{}, blockIdx{};
-CONTINUO_NEAR constinit thread_local dim3 blockDim{}, gridDim{};
+constinit thread_local uint3 threadIdx{}, blockIdx{};
+constinit thread_local dim3 blockDim{}, gridDim{};
 
 namespace continuo::emulate {
 
@@ -210,7 +210,7 @@ struct Thread {
 class Machine {
  public:
   static Machine& own() {
-    static CONTINUO_NEAR thread_local Machine* near = nullptr;
+    static constinit thread_local Machine* near = nullptr;
     if (!near) {
       static thread_local Machine machine;
       near = &machine;

@@ -72,11 +72,9 @@ constexpr uint4 make_uint4(unsigned int x, unsigned int y, unsigned int z, unsig
 constexpr float2 make_float2(float x, float y) { return {x, y}; }
 constexpr float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 
-// The indices of the thread that runs now. Kernels read them all the time, so they lie where no call is needed to find
-// them: in the part of thread-local memory that a loaded library gets at a fixed distance, which is small.
-#define CONTINUO_NEAR __attribute__((tls_model("initial-exec")))
-extern CONTINUO_NEAR constinit thread_local uint3 threadIdx, blockIdx;
-extern CONTINUO_NEAR constinit thread_local dim3 blockDim, gridDim;
+// The indices of the thread that runs now.
+extern constinit thread_local uint3 threadIdx, blockIdx;
+extern constinit thread_local dim3 blockDim, gridDim;
 constexpr int warpSize = 32;
 
 struct CUstream_st;

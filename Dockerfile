@@ -1,32 +1,49 @@
 # docker build -t continuo .
 #
 # A worker, or any other command: docker run continuo run, with flags or with variables such as CONTINUO_LOG (docs/operations.md).
-# The first stage makes the package and is thrown away; the second has Node, the package and no compiler, and does not run as root.
+# The first two stages make the packages and the package and are thrown away; the last has Node, what they made and no compiler, and does not run as root.
+# What changes seldom stands first: a change of docs/ compiles nothing, one of src/ not the engine.
+
+# The packages of the lock file, without those of development.
+FROM node:24-bookworm AS packages
+WORKDIR /packages
+COPY package.json package-lock.json ./
+RUN npm ci --omit=dev --ignore-scripts --no-audit --no-fund
+
 FROM node:24-bookworm AS pack
-RUN apt-get update && apt-get install --yes --no-install-recommends cmake && rm -rf /var/lib/apt/lists/*
 WORKDIR /continuo
+COPY package.json package-lock.json ./
+COPY tools/setup.mjs tools/build-native.mjs tools/build-progress.mjs tools/build-tools.mjs tools/cuda.mjs tools/
+COPY native native
+ENV CONTINUO_ISA=all
+RUN npm run setup
+COPY tsconfig.json ./
+COPY tools tools
+COPY topics topics
+COPY src src
+RUN node tools/pack.mjs
 COPY . .
-# The package brings an addon for x64 alone. On another architecture the second stage gets the one that was just built for it.
-RUN npm run setup && npm pack --pack-destination /packed && mkdir -p /packed/Release && cp native/build/Release/continuo.node /packed/Release/
+# The package brings an addon for x64 alone. On another architecture the image gets the one that was just built for it.
+RUN mkdir /packed && npm pack --ignore-scripts --pack-destination /packed && tar --extract --directory /packed --file /packed/continuo-*.tgz \
+  && if [ ! -d /packed/package/prebuilds ]; then mkdir -p /packed/package/native/build && cp -r native/build/Release /packed/package/native/build/; fi
 
 FROM node:24-bookworm-slim
-COPY --from=pack /packed /tmp/packed
-RUN npm install --global --ignore-scripts --no-audit --no-fund /tmp/packed/continuo-*.tgz \
-  && if [ ! -d "$(npm root --global)/continuo/prebuilds" ]; then \
-       mkdir -p "$(npm root --global)/continuo/native/build" && cp -r /tmp/packed/Release "$(npm root --global)/continuo/native/build/"; \
-     fi \
-  && rm -rf /tmp/packed /root/.npm \
-  # Volumes that are mounted here take the owner of these folders.
-  && install --directory --owner=node --group=node /keys /spill
+COPY --from=packages /packages/node_modules /usr/local/lib/node_modules/continuo/node_modules
+COPY --from=pack /packed/package /usr/local/lib/node_modules/continuo
+COPY deploy/health.mjs /usr/local/lib/continuo-health.mjs
+RUN chmod +x /usr/local/lib/node_modules/continuo/dist/src/cli/main.js \
+  && ln -s ../lib/node_modules/continuo/dist/src/cli/main.js /usr/local/bin/continuo \
+  # Volumes that are mounted here take the owner of these folders. An embedded log lies in the last one.
+  && install --directory --owner=node --group=node /keys /scrape /spill /home/node/.continuo
 ENV NODE_ENV=production \
     CONTINUO_MODEL=/usr/local/lib/node_modules/continuo/models/demo \
     CONTINUO_METRICS_PORT=9464 \
     CONTINUO_METRICS_HOST=0.0.0.0
 USER node
 WORKDIR /home/node
-EXPOSE 9464
-# Of a worker, which serves /healthz beside its metrics. Commands that end by themselves are over before the first look.
+EXPOSE 8080 9464
+# Of a worker and of a gateway, each at its own port. Another command is healthy as long as it runs.
 HEALTHCHECK --interval=10s --timeout=5s --start-period=60s \
-  CMD ["node", "-e", "fetch('http://127.0.0.1:9464/healthz').then(({ ok }) => process.exit(ok ? 0 : 1), () => process.exit(1))"]
+  CMD ["node", "/usr/local/lib/continuo-health.mjs"]
 ENTRYPOINT ["continuo"]
 CMD ["--help"]

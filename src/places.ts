@@ -36,4 +36,4 @@ export const CONSOLE = inCheckout ? 'npm run console' : null
 export const SETUP = inCheckout ? 'npm run setup' : 'npx continuo setup'
 
 /** Starts a Kafka broker on this machine. A package does not have the one of a checkout. */
-export const BROKER = inCheckout ? 'npm run kafka' : 'docker run -p 9092:9092 apache/kafka:4.3.1'
+export const BROKER = inCheckout ? 'npm run kafka' : 'docker run -p 127.0.0.1:9092:9092 apache/kafka:4.3.1'

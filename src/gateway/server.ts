@@ -44,6 +44,8 @@ export const LIMITS: Limits = {
 const REQUEST_TIME = 60_000
 /** How long the log may take to answer for /readyz, ms. */
 const PING_TIME = 2000
+/** Routes by which probes and Prometheus look at the gateway. */
+const LOOKS: ReadonlySet<string> = new Set(['/healthz', '/readyz', '/metrics'])
 const MOST_CONNECTIONS = 4096
 /** While it ends: how often connections are looked for that are idle by now, ms. */
 const IDLE_LOOK = 50
@@ -214,6 +216,8 @@ const manners = (app: FastifyInstance, logger: GatewayLogger): void => {
   )
   app.addHook('onResponse', async (request, reply) => {
     const { method, routeOptions, keyName } = request
+    // They come all day long, and say something only where the answer is no.
+    if (reply.statusCode < 400 && LOOKS.has(routeOptions.url ?? '')) return
     const ms = Math.round(reply.elapsedTime * 10) / 10
     logger.info(
       {

@@ -6,7 +6,7 @@ import { execFile } from 'node:child_process'
 import { promisify } from 'node:util'
 import { messageOf } from '../../src/errors.ts'
 import { type EmbeddedBroker, type StartOptions, startBroker } from '../../tools/kafka/embedded-broker.ts'
-import { freePorts } from '../../tools/kafka/properties.ts'
+import { environmentOf, freePorts, SMALL } from '../../tools/kafka/properties.ts'
 
 export interface TestKafka {
   /** host:port[,host:port…] */
@@ -28,11 +28,17 @@ const dockerAnswers = (): Promise<boolean> =>
     () => false,
   )
 
-/** The advertised address is the mapped port, so the port is chosen before the container starts. */
+/** The advertised address is the mapped port, so the port is chosen before the container starts. It is open to this machine alone: the broker asks for no password. */
 const startContainer = async (): Promise<TestKafka> => {
   const { GenericContainer, Wait } = await import('testcontainers')
+  class ForThisMachine extends GenericContainer {
+    protected override async beforeContainerCreated(): Promise<void> {
+      const bindings: { HostIp?: string }[][] = Object.values(this.hostConfig.PortBindings ?? {})
+      for (const binding of bindings.flat()) binding.HostIp = '127.0.0.1'
+    }
+  }
   const [port] = await freePorts(1)
-  const container = await new GenericContainer(IMAGE)
+  const container = await new ForThisMachine(IMAGE)
     .withExposedPorts({ container: 9094, host: port! })
     .withEnvironment({
       KAFKA_PROCESS_ROLES: 'broker,controller',
@@ -43,12 +49,7 @@ const startContainer = async (): Promise<TestKafka> => {
       KAFKA_LISTENER_SECURITY_PROTOCOL_MAP: 'INTERNAL:PLAINTEXT,HOST:PLAINTEXT,CONTROLLER:PLAINTEXT',
       KAFKA_CONTROLLER_LISTENER_NAMES: 'CONTROLLER',
       KAFKA_INTER_BROKER_LISTENER_NAME: 'INTERNAL',
-      KAFKA_AUTO_CREATE_TOPICS_ENABLE: 'false',
-      KAFKA_OFFSETS_TOPIC_REPLICATION_FACTOR: '1',
-      KAFKA_TRANSACTION_STATE_LOG_REPLICATION_FACTOR: '1',
-      KAFKA_TRANSACTION_STATE_LOG_MIN_ISR: '1',
-      KAFKA_GROUP_INITIAL_REBALANCE_DELAY_MS: '0',
-      KAFKA_GROUP_MIN_SESSION_TIMEOUT_MS: '1000',
+      ...environmentOf(SMALL),
     })
     .withWaitStrategy(Wait.forLogMessage(/Kafka Server started/))
     .start()
@@ -69,7 +70,14 @@ export const findKafka = (options?: StartOptions): Promise<Found<TestKafka>> =>
   orMissing(async () => {
     const brokers = process.env.KAFKA_BROKERS
     if (brokers) return { brokers, source: 'environment', stop: async () => {} }
-    if (await dockerAnswers()) return startContainer()
+    if (await dockerAnswers()) {
+      const started = await startContainer().catch((error: unknown) => {
+        // An engine that cannot get the image: the jars serve as well.
+        console.error(`The image ${IMAGE} cannot be run here (${messageOf(error)}); Kafka runs from its jars.`)
+        return null
+      })
+      if (started !== null) return started
+    }
     const broker = await startBroker(options)
     return { brokers: broker.brokers, source: 'jars', stop: broker.stop }
   })

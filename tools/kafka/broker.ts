@@ -2,9 +2,9 @@
  * `npm run kafka`: an Apache Kafka broker on this machine, until Ctrl-C.
  * With a Docker engine it runs the image of docker-compose.yml, else the published jars with Java.
  */
-import { spawn, spawnSync } from 'node:child_process'
+import { execFile, spawn, spawnSync } from 'node:child_process'
 import { join } from 'node:path'
-import { parseArgs } from 'node:util'
+import { parseArgs, promisify } from 'node:util'
 import { ContinuoError, codeOf, messageOf } from '../../src/errors.ts'
 import { npmGone } from '../../src/observe/parent.ts'
 import { startBroker } from './embedded-broker.ts'
@@ -33,11 +33,21 @@ const docker = (args: readonly string[], port: number, quiet = false): Promise<b
     child.once('error', () => resolve(false)).once('exit', (code) => resolve(code === 0))
   })
 
-const interrupted = (): Promise<void> =>
-  new Promise((resolve) => {
+/** Whether the broker of this project runs already: then it is somebody else's to stop. */
+const isRunning = (compose: readonly string[]): Promise<boolean> =>
+  promisify(execFile)('docker', [...compose, 'ps', '--status', 'running', '--quiet', 'broker'], { cwd: root }).then(
+    ({ stdout }) => stdout.trim() !== '',
+    () => false,
+  )
+
+/** The process lives until then: neither a signal's handler nor the look at the parent would keep it. */
+const interrupted = (): Promise<void> => {
+  const alive = setInterval(() => {}, 1 << 30)
+  return new Promise<void>((resolve) => {
     process.once('SIGINT', resolve).once('SIGTERM', resolve)
     void npmGone().then(resolve)
-  })
+  }).finally(() => clearInterval(alive))
+}
 
 const announce = (address: string, since: number): void => {
   say(`Kafka is ready at ${address} after ${((performance.now() - since) / 1000).toFixed(1)} s. Ctrl-C stops it.`)
@@ -63,11 +73,16 @@ const main = async (): Promise<void> => {
 
   const since = performance.now()
   if (!values.jars && values.dir === undefined && (await docker(['version'], port, true))) {
-    if (!(await docker(['compose', 'up', '--detach', '--wait', 'broker'], port)))
+    // A project of its own has volumes of its own: what other services and other runs keep stays.
+    const compose = ['compose', ...(values.ephemeral ? ['--project-name', 'continuo-ephemeral'] : [])]
+    const wasRunning = await isRunning(compose)
+    if (!(await docker([...compose, 'up', '--detach', '--wait', 'broker'], port)))
       throw new ContinuoError('UNAVAILABLE', 'docker compose could not start the broker; --jars uses Java instead.')
     announce(`127.0.0.1:${port}`, since)
     await interrupted()
-    await docker(values.ephemeral ? ['compose', 'down', '--volumes'] : ['compose', 'stop'], port)
+    if (values.ephemeral) await docker([...compose, 'down', '--volumes'], port)
+    else if (wasRunning) say('Kafka had been running before, and goes on.')
+    else await docker([...compose, 'stop', 'broker'], port)
     return
   }
 

@@ -33,6 +33,36 @@ export const freePorts = async (count: number): Promise<readonly number[]> => {
   return ports
 }
 
+/** Settings that make a broker of one node small and quick, wherever it runs. */
+export const SMALL: Readonly<Record<string, string>> = {
+  'auto.create.topics.enable': 'false',
+  // One node: one replica of everything, and few internal partitions.
+  'offsets.topic.replication.factor': '1',
+  'offsets.topic.num.partitions': '1',
+  'transaction.state.log.replication.factor': '1',
+  'transaction.state.log.min.isr': '1',
+  'transaction.state.log.num.partitions': '1',
+  'share.coordinator.state.topic.replication.factor': '1',
+  'share.coordinator.state.topic.min.isr': '1',
+  // A group does not wait for further members, and the transaction of a dead worker ends soon.
+  'group.initial.rebalance.delay.ms': '0',
+  'group.min.session.timeout.ms': '1000',
+  'transaction.abort.timed.out.transaction.cleanup.interval.ms': '500',
+  // A broker that starts again must wait until its former session at the controller has expired.
+  'broker.session.timeout.ms': '2000',
+  'broker.heartbeat.interval.ms': '500',
+  // Memory and threads.
+  'log.cleaner.dedupe.buffer.size': '4194304',
+  'num.network.threads': '2',
+  'num.io.threads': '4',
+}
+
+/** The same, as the environment of Kafka's image has them. */
+export const environmentOf = (settings: Readonly<Record<string, string>>): Readonly<Record<string, string>> =>
+  Object.fromEntries(
+    Object.entries(settings).map(([name, value]) => [`KAFKA_${name.toUpperCase().replaceAll('.', '_')}`, value]),
+  )
+
 /** Text of a server.properties. */
 export const brokerProperties = ({ dir, port, controllerPort, sasl, more = {}, config }: BrokerSettings): string => {
   const others = Object.entries(more)
@@ -56,26 +86,7 @@ export const brokerProperties = ({ dir, port, controllerPort, sasl, more = {}, c
     'inter.broker.listener.name': 'PLAINTEXT',
     'listener.security.protocol.map': protocols.join(','),
     'log.dirs': dir,
-    'auto.create.topics.enable': 'false',
-    // One node: one replica of everything, and few internal partitions.
-    'offsets.topic.replication.factor': '1',
-    'offsets.topic.num.partitions': '1',
-    'transaction.state.log.replication.factor': '1',
-    'transaction.state.log.min.isr': '1',
-    'transaction.state.log.num.partitions': '1',
-    'share.coordinator.state.topic.replication.factor': '1',
-    'share.coordinator.state.topic.min.isr': '1',
-    // A group does not wait for further members, and the transaction of a dead worker ends soon.
-    'group.initial.rebalance.delay.ms': '0',
-    'group.min.session.timeout.ms': '1000',
-    'transaction.abort.timed.out.transaction.cleanup.interval.ms': '500',
-    // A broker that starts again must wait until its former session at the controller has expired.
-    'broker.session.timeout.ms': '2000',
-    'broker.heartbeat.interval.ms': '500',
-    // Memory and threads.
-    'log.cleaner.dedupe.buffer.size': '4194304',
-    'num.network.threads': '2',
-    'num.io.threads': '4',
+    ...SMALL,
     ...(sasl && {
       'sasl.enabled.mechanisms': 'PLAIN',
       'listener.name.sasl.plain.sasl.jaas.config': `org.apache.kafka.common.security.plain.PlainLoginModule required ${users.join(' ')};`,

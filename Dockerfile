@@ -11,6 +11,7 @@ COPY package.json package-lock.json ./
 RUN npm ci --omit=dev --ignore-scripts --no-audit --no-fund
 
 FROM node:24-bookworm AS pack
+RUN apt-get update && apt-get install --yes --no-install-recommends cmake ninja-build && rm -rf /var/lib/apt/lists/*
 WORKDIR /continuo
 COPY package.json package-lock.json ./
 COPY tools/setup.mjs tools/build-native.mjs tools/build-progress.mjs tools/build-tools.mjs tools/cuda.mjs tools/

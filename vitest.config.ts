@@ -4,7 +4,7 @@ import { defineConfig, type ViteUserConfig } from 'vitest/config'
 /** All suites; `npm test` takes the fast ones among them (tools/fast.vitest.ts). */
 export const suites = {
   include: ['test/**/*.test.ts'],
-  exclude: ['test/cuda/**', 'test/cluster/**'],
+  exclude: ['test/cuda/**', 'test/cluster/**', 'test/containers/**'],
   tags: [
     {
       name: 'slow',

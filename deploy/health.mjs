@@ -14,26 +14,26 @@ const program = words.findIndex((word) => /(^|\/)(continuo|cli\/main\.(js|ts))$/
 const [command, ...flags] = program < 0 ? [] : words.slice(program + 1)
 
 /** The value of a flag, on the command line or in the environment. */
-const valueOf = (name) => {
+const given = (name) => {
   const at = flags.findLastIndex((word) => word === `--${name}` || word.startsWith(`--${name}=`))
   if (at < 0) return process.env[`CONTINUO_${name.toUpperCase().replaceAll('-', '_')}`]
   return flags[at] === `--${name}` ? flags[at + 1] : flags[at].slice(name.length + 3)
 }
-const hasSwitch = (name) => flags.includes(`--${name}`) || /^(1|true)$/.test(valueOf(name) ?? '')
+const hasSwitch = (name) => flags.includes(`--${name}`) || /^(1|true)$/.test(given(name) ?? '')
 
 /** An address that stands for all of them is none to ask. */
-const hostOf = (name) => (valueOf(name) ?? '127.0.0.1').replace(/^(0\.0\.0\.0|::)$/, '127.0.0.1')
+const hostOf = (name) => (given(name) ?? '127.0.0.1').replace(/^(0\.0\.0\.0|::)$/, '127.0.0.1')
 
 const asked = []
 if (command === 'run' || (command === 'serve' && hasSwitch('with-worker'))) {
-  const port = valueOf('metrics-port')
+  const port = given('metrics-port')
   if (port !== undefined) asked.push({ get: plain, host: hostOf('metrics-host'), port })
 }
 if (command === 'serve')
   asked.push({
-    get: valueOf('https-cert') === undefined ? plain : secure,
+    get: given('https-cert') === undefined ? plain : secure,
     host: hostOf('host'),
-    port: valueOf('port') ?? '8080',
+    port: given('port') ?? '8080',
   })
 
 /** Why it does not answer as it should; null where it does. The certificate is another party's matter. */

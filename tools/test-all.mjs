@@ -14,6 +14,7 @@
 //   test:tsan           the native tests that use several threads, under ThreadSanitizer
 //   the fuzzers         thousands of damaged packages, files and events, under the same sanitizers (test/fuzz)
 //   test:cluster        a cluster of three brokers
+//   test:containers     the image, docker-compose.yml and the pods in containers, where a Docker engine answers or can be made
 //   test:kills          a hundred kills of each sort
 //
 // At its end it says how many minutes each step took. With --ci it warns where all of them took longer than an answer may take.
@@ -48,6 +49,7 @@ const steps = [
   { name: 'test:tsan', run: npm('test:tsan'), computes: true },
   { name: 'fuzzers under asan', run: [process.execPath, ['tools/fuzz-asan.mjs']], long: true, computes: true },
   { name: 'test:cluster', run: npm('test:cluster'), long: true },
+  { name: 'test:containers', run: npm('test:containers'), long: true },
   { name: 'test:kills', run: npm('test:kills', '--kills', '100'), long: true },
 ]
 

@@ -1,6 +1,6 @@
 /**
- * What is deployed and cannot run here, held by linters: Dockerfile, docker-compose.yml, deploy/kubernetes/. Linters do not know Continuo; that its
- * commands, flags, ports and paths are right is asked besides. docs/deployment.md says what was never run.
+ * What is deployed, held by linters: Dockerfile, docker-compose.yml, deploy/kubernetes/. Linters do not know Continuo; that its commands, flags, ports
+ * and paths are right is asked besides. test/containers/ runs all of it on a Docker engine.
  */
 import { existsSync, globSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -40,12 +40,39 @@ describe('Dockerfile', () => {
   test('leaves the compiler behind, runs as no root, and looks after itself', () => {
     expect([...text.matchAll(/^FROM (\S+)/gm)].map(([, image]) => image)).toEqual([
       'node:24-bookworm',
+      'node:24-bookworm',
       'node:24-bookworm-slim',
     ])
     expect(last).toContain('COPY --from=pack /packed')
-    expect(last).not.toMatch(/apt-get|cmake|npm run/)
+    expect(last).not.toMatch(/apt-get|cmake|npm /)
     expect(last).toMatch(/^USER node$/m)
-    expect(last).toMatch(/^HEALTHCHECK .*\\\n {2}CMD .*\/healthz/m)
+    const [, copied] = /^COPY (\S+health\.mjs) \S+health\.mjs$/m.exec(last)!
+    expect(existsSync(join(ROOT, copied!))).toBe(true)
+    expect(last).toMatch(/^HEALTHCHECK .*\\\n {2}CMD .*health\.mjs/m)
+  })
+
+  test('copies what there is', () => {
+    const copied = [...text.matchAll(/^COPY (?!--from)(.+) \S+$/gm)].flatMap(([, paths]) => paths!.split(' '))
+    expect(copied.length).toBeGreaterThan(8)
+    expect(copied.filter((path) => !existsSync(join(ROOT, path)))).toEqual([])
+  })
+
+  test('is built without what git ignores', () => {
+    const lines = (path: string) =>
+      read(path)
+        .split('\n')
+        .filter((line) => line !== '' && !line.startsWith('#'))
+    /** Docker's patterns begin at the top of the folder, git's at any depth unless a slash stands within. */
+    const asDocker = (pattern: string): string => {
+      const path = pattern.replace(/\/$/, '')
+      return path.includes('/') ? path.replace(/^\//, '') : `**/${path}`
+    }
+    const ignored = lines('.dockerignore')
+    expect(
+      lines('.gitignore')
+        .map(asDocker)
+        .filter((path) => !ignored.includes(path)),
+    ).toEqual([])
   })
 
   test('sets variables that are flags', async () => {

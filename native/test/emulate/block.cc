@@ -83,8 +83,8 @@ bool same_place(const std::source_location& a, const std::source_location& b) {
 class Fiber {
  public:
   Fiber() = default;  // the host thread's own
-  // `number`: which of its machine's. Stacks begin at different places of their pages, or the lines that all of them use
-  // would lie in the same few sets of the first cache.
+  // `number`: which of its machine's. Stacks begin at different places of their pages, or the lines that all of them
+  // use would lie in the same few sets of the first cache.
   Fiber(void (*body)(), size_t number) {
     const size_t room = bytes - number % 60 * 64;
     memory_ = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

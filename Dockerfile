@@ -1,24 +1,33 @@
 # docker build -t continuo .
 #
 # A worker, or any other command: docker run continuo run, with flags or with variables such as CONTINUO_LOG (docs/operations.md).
-# The first two stages make the packages and the package and are thrown away; the last has Node, what they made and no compiler, and does not run as root.
-# What changes seldom stands first: a change of docs/ compiles nothing, one of src/ not the engine.
+# All stages but the last are thrown away: that has Node, the package with the packages it needs, and no compiler, and does not run as root.
+# Each stage sees what it depends on and nothing else: a change of docs/ compiles nothing, one of src/ or of a script in package.json not the engine.
+
+# What package.json says of packages.
+FROM node:24-bookworm AS manifest
+WORKDIR /manifest
+COPY package.json package-lock.json ./
+RUN npm pkg delete scripts files
 
 # The packages of the lock file, without those of development.
 FROM node:24-bookworm AS packages
 WORKDIR /packages
-COPY package.json package-lock.json ./
+COPY --from=manifest /manifest ./
 RUN npm ci --omit=dev --ignore-scripts --no-audit --no-fund
 
-FROM node:24-bookworm AS pack
+FROM node:24-bookworm AS engine
 RUN apt-get update && apt-get install --yes --no-install-recommends cmake ninja-build && rm -rf /var/lib/apt/lists/*
 WORKDIR /continuo
-COPY package.json package-lock.json ./
-COPY tools/setup.mjs tools/build-native.mjs tools/build-progress.mjs tools/build-tools.mjs tools/cuda.mjs tools/
+COPY --from=packages /packages ./
+COPY tools/build-native.mjs tools/build-progress.mjs tools/build-tools.mjs tools/cuda.mjs tools/
 COPY native native
 ENV CONTINUO_ISA=all
-RUN npm run setup
-COPY tsconfig.json ./
+RUN node tools/build-native.mjs
+
+FROM engine AS pack
+RUN npm ci --no-audit --no-fund
+COPY package.json tsconfig.json ./
 COPY tools tools
 COPY topics topics
 COPY src src

@@ -14,6 +14,7 @@ interface Sampler {
 
 export interface Model {
   init(): Promise<boolean>
+  tokenize(text: string, specialTokens: boolean): Uint32Array
   dispose(): Promise<void>
 }
 
@@ -44,7 +45,10 @@ export interface Context {
 }
 
 export interface Binding {
-  AddonModel: new (path: string, options: { readonly gpuLayers: number; readonly useMmap: boolean }) => Model
+  AddonModel: new (
+    path: string,
+    options: { readonly gpuLayers: number; readonly useMmap: boolean } | { readonly vocabOnly: true },
+  ) => Model
   AddonContext: new (
     model: Model,
     options: {

@@ -82,7 +82,7 @@ export const readText = async (
   const none = { tokenizer: null, source: null, fingerprint: undefined }
   const opened = async (): Promise<Omit<PackageText, 'endTokens'>> => {
     if (existsSync(join(dir, 'tokenizer.json'))) return openTokenizer(dir, options)
-    if (metadata !== null) return openGgufTokenizer(metadata, { vocabSize, path }) ?? none
+    if (metadata !== null) return openGgufTokenizer(metadata, { vocabSize, path, warn }) ?? none
     const vocabulary = await vocabularyIn(dir)
     if (vocabulary !== null) return openTrie(vocabulary, options)
     if (hasVocabMerges(dir)) return openVocabMerges(dir, options)

@@ -73,11 +73,9 @@ describe('the image', () => {
       command: command!.slice(0, 24),
       cached: new RegExp(`^#${number} CACHED$`, 'm').test(text),
     }))
-    expect(steps.filter(({ command }) => /^(npm run setup|node tools\/pack|npm ci)/.test(command))).toEqual([
-      expect.objectContaining({ cached: true }),
-      expect.objectContaining({ cached: true }),
-      expect.objectContaining({ cached: true }),
-    ])
+    expect(steps.filter(({ command }) => /^(npm ci|node tools)/.test(command))).toEqual(
+      Array(4).fill(expect.objectContaining({ cached: true })),
+    )
     await docker(['rmi', `${IMAGE}-docs`])
   })
 })
@@ -93,7 +91,7 @@ describe('without root, capabilities or a root file system to write', () => {
     await docker(['kill', '--signal', 'KILL', name])
     await docker(['rm', name])
     const { code, text } = await tried(['run', '--rm', ...mounted, IMAGE, 'demo'])
-    expect(text).toMatch(/resum|goes on|went on/i)
+    expect(text).toMatch(/Going on with/)
     expect(code).toBe(0)
     expect(await verified()).toMatch(/agrees/)
   })

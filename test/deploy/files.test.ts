@@ -39,8 +39,8 @@ describe('Dockerfile', () => {
 
   test('leaves the compiler behind, runs as no root, and looks after itself', () => {
     expect([...text.matchAll(/^FROM (\S+)/gm)].map(([, image]) => image)).toEqual([
-      'node:24-bookworm',
-      'node:24-bookworm',
+      ...Array(3).fill('node:24-bookworm'),
+      'engine',
       'node:24-bookworm-slim',
     ])
     expect(last).toContain('COPY --from=pack /packed')

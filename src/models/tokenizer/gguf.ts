@@ -6,7 +6,8 @@ import type { GgufMetadata } from '../../engine/native.ts'
 import { ContinuoError, messageOf } from '../../errors.ts'
 import { sha256 } from '../../hash.ts'
 import { buildTokenizer, type Json } from './build.ts'
-import { BYTE_LEVEL_DECODER, beginsWith, PRE_TOKENIZERS } from './published.ts'
+import { GGUF_PRE } from './gguf-pre.ts'
+import { BYTE_LEVEL_DECODER, beginsWith } from './published.ts'
 import { insideOfBytes } from './python.ts'
 import { type ScoredPiece, sentencePieceEncoder } from './sentencepiece.ts'
 import { trieTokenizer } from './trie.ts'
@@ -14,18 +15,6 @@ import type { OpenedTokenizer, Tokenizer } from './types.ts'
 import { Unstreamable } from './unstreamable.ts'
 
 const TYPES = { normal: 1, unknown: 2, control: 3, user: 4, unused: 5, byte: 6 } as const
-
-/** What `tokenizer.ggml.pre` may name. */
-const PRE: Readonly<Record<string, { readonly splits: Json; readonly ignoreMerges?: true; readonly begins?: true }>> = {
-  'gpt-2': { splits: PRE_TOKENIZERS.gpt2 },
-  mpt: { splits: PRE_TOKENIZERS.gpt2 },
-  olmo: { splits: PRE_TOKENIZERS.gpt2 },
-  'llama-bpe': { splits: PRE_TOKENIZERS.llama3, ignoreMerges: true, begins: true },
-  lfm2: { splits: PRE_TOKENIZERS.llama3, ignoreMerges: true, begins: true },
-  qwen2: { splits: PRE_TOKENIZERS.qwen2 },
-  qwen35: { splits: PRE_TOKENIZERS.qwen35 },
-  smollm: { splits: PRE_TOKENIZERS.smollm },
-}
 
 const MARK = '\u2581'
 
@@ -75,11 +64,11 @@ const entriesOf = (metadata: GgufMetadata) => {
     if (number === -1 || number === 2 ** 32 - 1) return null
     return number >= 0 && number < count ? number : refuse(key, `the id of a token, less than ${count}`)
   }
-  const name = (key: string): string => {
-    const value = of(key)
+  const nameOr = (key: string, missing: string): string => {
+    const value = of(key) ?? missing
     return typeof value === 'string' ? value : refuse(key, 'a string')
   }
-  return { numbers, strings, flag, id, name }
+  return { numbers, strings, flag, id, nameOr }
 }
 
 type Entries = ReturnType<typeof entriesOf>
@@ -124,13 +113,24 @@ const beginOf = (entries: Entries, { tokens }: Tokens, usual: boolean): Json | n
   return entries.flag('add_bos_token', usual) && bos !== null ? beginsWith(tokens[bos]!) : null
 }
 
-type Build = (entries: Entries, vocabSize: number, eos: (count: number) => number | null) => Tokenizer
+type Build = (
+  entries: Entries,
+  vocabSize: number,
+  eos: (count: number) => number | null,
+  warn: (what: string) => void,
+) => Tokenizer
 
-const gpt2: Build = (entries, vocabSize, eos) => {
-  const name = entries.name('pre')
-  const pre = Object.hasOwn(PRE, name) ? PRE[name] : undefined
+const gpt2: Build = (entries, vocabSize, eos, warn) => {
+  const name = entries.nameOr('pre', 'default')
+  if (name === 'default')
+    warn(
+      'does not say how its tokenizer splits a text (tokenizer.ggml.pre): it is split as llama.cpp does then, which is another way than most models have learned. Convert the model anew, or put its tokenizer.json beside the file.',
+    )
+  const pre = GGUF_PRE.get(name)
   if (pre === undefined)
-    throw new Unstreamable(`the pre-tokenizer "${name}" (tokenizer.ggml.pre); known are ${Object.keys(PRE).join(', ')}`)
+    throw new Unstreamable(
+      `the pre-tokenizer "${name.slice(0, 40)}" (tokenizer.ggml.pre); known are ${[...GGUF_PRE.keys()].join(', ')}`,
+    )
   const all = tokensOf(entries, vocabSize)
   const json = {
     added_tokens: addedOf(all),
@@ -220,7 +220,11 @@ const textOf = (metadata: GgufMetadata): string => {
  */
 export const openGgufTokenizer = (
   metadata: GgufMetadata,
-  { vocabSize, path }: { readonly vocabSize: number; readonly path: string },
+  {
+    vocabSize,
+    path,
+    warn = () => {},
+  }: { readonly vocabSize: number; readonly path: string; readonly warn?: (message: string) => void },
 ): OpenedTokenizer | null => {
   const invalid = (what: string, cause?: unknown): ContinuoError =>
     new ContinuoError(
@@ -238,7 +242,12 @@ export const openGgufTokenizer = (
   }
   try {
     const entries = entriesOf(metadata)
-    const tokenizer = build(entries, vocabSize, (count) => entries.id('eos_token_id', count))
+    const tokenizer = build(
+      entries,
+      vocabSize,
+      (count) => entries.id('eos_token_id', count),
+      (what) => warn(`${path} ${what}`),
+    )
     return { tokenizer, source: 'GGUF', fingerprint: `${sha256(textOf(metadata))} ${tokenizer.eos}` }
   } catch (cause) {
     if (cause instanceof ContinuoError) throw cause

@@ -1,7 +1,7 @@
 /**
  * The syntax of pre-tokenizers' patterns: the part of Oniguruma's that tokenizer.json files use, with the classes of
- * @huggingface/tokenizers (\s is White_Space, \d is Nd). What is not understood is refused: lookbehind, anchors,
- * backreferences, lazy and possessive quantifiers, nested classes.
+ * @huggingface/tokenizers (\s is White_Space, \d is Nd). `$` is the end of the text or the place before a line feed. What is not understood is
+ * refused: lookbehind, other anchors, backreferences, lazy quantifiers, possessive ones of more than one character, nested classes.
  */
 import { MOST_CLASSES, MOST_GROUPS, MOST_PATTERN } from './limits.ts'
 
@@ -15,6 +15,8 @@ export type Node =
   | { readonly kind: 'either'; readonly nodes: readonly Node[] }
   | { readonly kind: 'repeat'; readonly node: Node; readonly min: number; readonly max: number }
   | { readonly kind: 'ahead'; readonly node: Node; readonly negative: boolean }
+  /** The end of a line: what `$` asks for. */
+  | { readonly kind: 'end' }
 
 /** Membership in a character class, asked of the platform once for each character. */
 const classTest = (source: string): Test => {
@@ -161,7 +163,8 @@ export const parsePattern = (source: string): Node => {
     if (fold && (char === '[' || char === '.')) return refuse('a class inside (?i:')
     if (char === '[') return charClass()
     if (char === '.') return { kind: 'char', test: (codePoint) => codePoint !== 10 }
-    if (/[\^$*+?{}]/.test(char)) return refuse(`an unexpected ${char}`)
+    if (char === '$') return { kind: 'end' }
+    if (/[\^*+?{}]/.test(char)) return refuse(`an unexpected ${char}`)
     if (char !== '\\') return { kind: 'char', test: literalTest(char, fold) }
     const found = escapeSequence()
     if ('char' in found) return { kind: 'char', test: literalTest(found.char, fold) }
@@ -169,6 +172,12 @@ export const parsePattern = (source: string): Node => {
     // Outside a class the library counts these six among the word characters, as Oniguruma does.
     const set = found.set === WORD ? `${WORD}\\u00B2\\u00B3\\u00B9\\u00BC-\\u00BE` : found.set
     return classOf(`[${found.negative ? '^' : ''}${set}]`)
+  }
+  /** As often as it can be, and never less: behind it no such character stands. */
+  const possessive = (node: Node, repeated: Node, most: number): Node => {
+    const none: Node = { kind: 'ahead', node, negative: true }
+    if (node.kind !== 'char') return refuse('a possessive quantifier of more than a character')
+    return most === 1 ? { kind: 'either', nodes: [node, none] } : { kind: 'sequence', nodes: [repeated, none] }
   }
   const quantified = (fold: boolean): Node => {
     const node = atom(fold)
@@ -183,14 +192,17 @@ export const parsePattern = (source: string): Node => {
       min = Number(braces[1])
       max = braces[2] === '' ? min : braces[3] === '' ? Infinity : Number(braces[3])
     } else return node
-    if (/[?+*{]/.test(source[at] ?? '')) refuse('a lazy or possessive quantifier')
+    // Behind braces a + repeats once more.
+    const own = braces === null && accept('+')
+    if (/[?+*{]/.test(source[at] ?? '')) refuse('a lazy or repeated quantifier')
     if (max < min || max === 0) refuse('an impossible number of repetitions')
-    if (node.kind === 'ahead') refuse('a repeated lookahead')
+    if (node.kind === 'ahead' || node.kind === 'end') refuse('a repeated place')
     if (node.kind !== 'char') {
       if (shortest(node) === 0) refuse('a repeated group that may be empty')
       if (max === Infinity && unbounded(node)) refuse('nested repetition')
     }
-    return { kind: 'repeat', node, min, max }
+    const repeated: Node = { kind: 'repeat', node, min, max }
+    return own ? possessive(node, repeated, max) : repeated
   }
   const either = (fold: boolean): Node => {
     const nodes: Node[] = []
@@ -214,6 +226,7 @@ const shortest = (node: Node): number => {
     case 'char':
       return 1
     case 'ahead':
+    case 'end':
       return 0
     case 'repeat':
       return node.min * shortest(node.node)
@@ -225,7 +238,7 @@ const shortest = (node: Node): number => {
 }
 
 const unbounded = (node: Node): boolean => {
-  if (node.kind === 'char') return false
+  if (node.kind === 'char' || node.kind === 'end') return false
   if (node.kind === 'repeat') return node.max === Infinity || unbounded(node.node)
   return node.kind === 'ahead' ? unbounded(node.node) : node.nodes.some(unbounded)
 }

@@ -5,6 +5,7 @@
  *   CHAR   one character, then `next`
  *   SPLIT  `next`, and where that fails `other`
  *   RUN    as many characters as there are, then `next`; where that fails one less, and so on
+ *   END    goes on with `next` at the end of a line
  *   AHEAD  goes on with `next` if `inner` matches here, or does not
  *   JOIN   a place that several ways lead to: what failed from here is marked and not tried again
  *   MATCH  the end
@@ -21,6 +22,7 @@ export const RUN = 2
 export const AHEAD = 3
 export const JOIN = 4
 export const MATCH = 5
+export const END = 6
 
 /** All have the same members, so that the matcher's loop sees one shape; what a kind has no use for is not looked at. */
 export interface Instruction {
@@ -57,6 +59,7 @@ export interface Program {
 const sizeOf = (node: Node): number => {
   switch (node.kind) {
     case 'char':
+    case 'end':
       return 1
     case 'sequence':
       return node.nodes.reduce((sum, part) => sum + sizeOf(part), 0)
@@ -79,6 +82,7 @@ const beginsWith = (node: Node, code: number): boolean | null => {
       return node.test(code)
     // What looks ahead looks at more than the character: the matcher must see it.
     case 'ahead':
+    case 'end':
       return true
     case 'repeat':
       return beginsWith(node.node, code) || (node.min === 0 ? null : false)
@@ -123,6 +127,8 @@ export const programOf = (node: Node, source: string): Program => {
           .map((branch) => compile(branch, after))
           .reduceRight((other, branch) => make(SPLIT, branch, { other }))
       }
+      case 'end':
+        return make(END, next)
       case 'ahead':
         return make(AHEAD, next, { other: compile(node.node, MATCHED), negative: node.negative })
       case 'repeat': {

@@ -14,7 +14,7 @@
  * leaves no marks to one that has to tell whether it did. What is still to be tried lies in arrays: no text exhausts the stack.
  */
 import { parsePattern } from './pattern.ts'
-import { AHEAD, CHAR, type Instruction, JOIN, MATCHED, programOf, RUN, SPLIT } from './program.ts'
+import { AHEAD, CHAR, END, type Instruction, JOIN, MATCHED, programOf, RUN, SPLIT } from './program.ts'
 
 export { UnsupportedPattern } from './pattern.ts'
 
@@ -166,6 +166,13 @@ export const compilePattern = (source: string): Pattern => {
             wait(instruction, at, began)
             instruction = instruction.next
           } else instruction = null
+          break
+        }
+        case END: {
+          if (at === end) {
+            hitEnd = true
+            instruction = instruction.next
+          } else instruction = text.charCodeAt(at) === 10 ? instruction.next : null
           break
         }
         case AHEAD: {

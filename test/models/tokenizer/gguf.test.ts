@@ -228,6 +228,19 @@ describe('llama: SentencePiece', () => {
   })
 })
 
+test('a file that names no pre-tokens is read as llama.cpp reads it, with a warning', () => {
+  for (const pre of [undefined, 'default']) {
+    const said: string[] = []
+    const found = openGgufTokenizer(gpt2({ pre }), {
+      vocabSize: 2000,
+      path: 'model.gguf',
+      warn: (message) => said.push(message),
+    })!
+    expect(said).toEqual([expect.stringMatching(/^model\.gguf does not say how .*tokenizer\.ggml\.pre/)])
+    expect(readText(found.tokenizer, ['a 1234']).length).toBeGreaterThan(2)
+  }
+})
+
 describe('what is refused, in words', () => {
   test.each<[string, GgufMetadata, RegExp]>([
     [
@@ -241,8 +254,8 @@ describe('what is refused, in words', () => {
       new Map([['tokenizer.ggml.model', 'constructor']]),
       /kind "constructor"/,
     ],
-    ['unknown pre-tokens', gpt2({ pre: 'default' }), /the pre-tokenizer "default" .*known are gpt-2/],
-    ['no pre-tokens', gpt2({ pre: undefined }), /tokenizer.ggml.pre missing; expected a string/],
+    ['unknown pre-tokens', gpt2({ pre: 'kimi-k2' }), /the pre-tokenizer "kimi-k2" .*known are gpt-2/],
+    ['pre-tokens that are no name', gpt2({ pre: 3 }), /tokenizer.ggml.pre of type number; expected a string/],
     ['no tokens', gpt2({ tokens: undefined }), /tokenizer.ggml.tokens missing; expected an array of strings/],
     ['tokens that are numbers', gpt2({ tokens: [1, 2] }), /expected an array of strings/],
     [

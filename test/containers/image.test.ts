@@ -82,18 +82,21 @@ describe('the image', () => {
 
 describe('without root, capabilities or a root file system to write', () => {
   const mounted = [...STRICT, '--volume', `${volume}:/home/node/.continuo`]
-  const verified = () => docker(['run', '--rm', ...mounted, IMAGE, 'verify', '--log', 'file:.continuo/demo.db'])
+  const verified = (...args: readonly string[]) => docker(['run', '--rm', ...mounted, IMAGE, 'verify', ...args])
 
   test('the demo is killed, goes on from the volume, and verify agrees', async () => {
     const name = fresh('demo')
     await docker(['run', '--detach', '--name', name, ...mounted, IMAGE, 'demo'])
-    await wrote(name, /pulse|lines|bytes/i)
+    // A line that stands out: the log of the harbour is being read.
+    await wrote(name, /^ +[\d,]+ {2}(structure|values) /m)
     await docker(['kill', '--signal', 'KILL', name])
     await docker(['rm', name])
     const { code, text } = await tried(['run', '--rm', ...mounted, IMAGE, 'demo'])
-    expect(text).toMatch(/Going on with/)
+    expect(text).toMatch(/Going on with|was read before/)
     expect(code).toBe(0)
-    expect(await verified()).toMatch(/agrees/)
+    expect(await verified('--log', 'file:.continuo/demo.db')).toMatch(/agrees/)
+    const watch = `${PACKAGE}/models/watch`
+    expect(await verified('--log', 'file:.continuo/watch.db', '--model', watch)).toMatch(/agrees/)
   })
 })
 

@@ -7,7 +7,7 @@ import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { parseAllDocuments } from 'yaml'
 import { eventually, ROOT } from '../cli/helpers.ts'
-import { docker, fresh, IMAGE, tried } from './docker.ts'
+import { docker, fresh, IMAGE, tried, wrote } from './docker.ts'
 
 interface Container {
   readonly name: string
@@ -126,6 +126,7 @@ beforeAll(async () => {
     ...['--env', 'KAFKA_TRANSACTION_STATE_LOG_MIN_ISR=1', '--env', 'KAFKA_AUTO_CREATE_TOPICS_ENABLE=false'],
     'apache/kafka:4.3.1',
   ])
+  await wrote(broker, /Kafka Server started/)
   await docker(['run', '--rm', '--volume', `${keys}:/keys`, IMAGE, 'keys', 'add', 'alice', '--keys', '/keys/keys.json'])
 })
 afterAll(async () => {

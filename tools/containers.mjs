@@ -44,9 +44,9 @@ const tests = async (env, inside, sealed) => {
   await sealed()
   const [command, ...before] = [...inside, node]
   const vitest = (...args) =>
+    // A broker in a container, and no other; the engine has no image of what ends containers of a process that was killed.
     run(command, [...before, join('node_modules', 'vitest', 'vitest.mjs'), 'run', ...args], {
       ...env,
-      // A broker in a container, and no other; the engine has no image of what ends containers of a process that was killed.
       CI: 'true',
       CONTINUO_TEST_KAFKA: 'container',
       TESTCONTAINERS_RYUK_DISABLED: 'true',

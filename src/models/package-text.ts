@@ -2,10 +2,12 @@
 import { existsSync } from 'node:fs'
 import { join } from 'node:path'
 import type { GgufMetadata } from '../engine/native.ts'
+import { type End, endsFrom } from './ends.ts'
 import {
   byteTokenizer,
   eosOfConfig,
   hasVocabMerges,
+  type OpenedTokenizer,
   openGgufTokenizer,
   openTokenizer,
   openTrie,
@@ -23,6 +25,10 @@ export interface PackageText {
   readonly fingerprint: string | undefined
   /** The ids that end a generation, in ascending order; undefined: the tokenizer's end of text alone, if it has one. */
   readonly endTokens: readonly number[] | undefined
+  /** The same with who names each, also where it is that one. */
+  readonly ends: readonly End[]
+  /** What a control token is called; null for other tokens. */
+  nameOf(id: number): string | null
 }
 
 type Json = { readonly [key: string]: unknown }
@@ -44,28 +50,32 @@ export interface TextSource {
   readonly metadata: GgufMetadata | null
   /** Those of generation_config.json or of the GGUF file; null: it says nothing of them. */
   readonly endTokens: readonly number[] | null
+  /** Of a GGUF file whose keys name them: which key names each. */
+  readonly endKeys?: ReadonlyMap<number, string>
 }
 
-/**
- * Which ids end a generation: those that the package names; else the list of config.json, if the tokenizer's end of text is in it;
- * else that one. undefined where these are the tokenizer's one.
- */
+/** The ends of a package, within its ids; `endTokens` as `PackageText` has them. */
 const endsOf = (
-  { path, config, endTokens: told }: TextSource,
-  tokenizer: Tokenizer | null,
+  { path, config, metadata, endTokens: told, endKeys }: TextSource,
+  { tokenizer, controls }: Pick<PackageText, 'tokenizer'> & Required<Pick<OpenedTokenizer, 'controls'>>,
   vocabSize: number,
   warn: (message: string) => void,
-): readonly number[] | undefined => {
-  const own = tokenizer?.eos ?? null
-  const listed = endsOfConfig(config)
-  const ids = told ?? (own !== null && listed.includes(own) ? listed : own === null ? [] : [own])
-  const known = [...new Set(ids)].filter((id) => id >= 0 && id < vocabSize).sort((a, b) => a - b)
-  if (told !== null && known.length < told.length)
+): Pick<PackageText, 'endTokens' | 'ends'> => {
+  const from = (id: number): string => endKeys?.get(id) ?? 'eos_token_id of generation_config.json'
+  const named = told === null ? null : told.map((id) => ({ id, from: from(id) }))
+  // A GGUF file that names the end of a turn names all.
+  const whole = metadata === null || [...(endKeys?.values() ?? [])].some((key) => key.includes('eot'))
+  const ends = endsFrom({ named, whole, listed: endsOfConfig(config), tokenizer, controls }).filter(
+    ({ id }) => id >= 0 && id < vocabSize,
+  )
+  if (told?.some((id) => id < 0 || id >= vocabSize))
     warn(
       `${path} names ${told.join(', ')} as ends of a text, but the model has only ${vocabSize} ids; those beyond end nothing.`,
     )
-  const same = own === null ? known.length === 0 : known.length === 1 && known[0] === own
-  return same ? undefined : known
+  const ids = ends.map(({ id }) => id)
+  const own = tokenizer?.eos ?? null
+  const same = own === null ? ids.length === 0 : ids.length === 1 && ids[0] === own
+  return { endTokens: same ? undefined : ids, ends }
 }
 
 /**
@@ -80,7 +90,9 @@ export const readText = async (
   const { dir, path, config, metadata } = from
   const options = { vocabSize, config, warn }
   const none = { tokenizer: null, source: null, fingerprint: undefined }
-  const opened = async (): Promise<Omit<PackageText, 'endTokens'>> => {
+  const opened = async (): Promise<
+    Omit<PackageText, 'endTokens' | 'ends' | 'nameOf'> & Pick<OpenedTokenizer, 'controls'>
+  > => {
     if (existsSync(join(dir, 'tokenizer.json'))) return openTokenizer(dir, options)
     if (metadata !== null) return openGgufTokenizer(metadata, { vocabSize, path, warn }) ?? none
     const vocabulary = await vocabularyIn(dir)
@@ -88,6 +100,8 @@ export const readText = async (
     if (hasVocabMerges(dir)) return openVocabMerges(dir, options)
     return vocabSize === 256 ? { ...none, tokenizer: byteTokenizer(eosOfConfig(config, vocabSize)) } : none
   }
-  const text = await opened()
-  return { ...text, endTokens: endsOf(from, text.tokenizer, vocabSize, warn) }
+  const { controls = new Map<string, number>(), ...text } = await opened()
+  const names = new Map([...controls].map(([name, id]) => [id, name]))
+  const ends = endsOf(from, { ...text, controls }, vocabSize, warn)
+  return { ...text, ...ends, nameOf: (id) => names.get(id) ?? null }
 }

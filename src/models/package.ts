@@ -43,6 +43,8 @@ export interface Package extends Generation {
   readonly fileTensors: readonly TensorEntry[]
   /** Of a GGUF file: tokenizer and chat template are in it. */
   readonly metadata: GgufMetadata | null
+  /** Of a GGUF file: which key names each of its ends of a text. */
+  readonly endKeys?: ReadonlyMap<number, string>
   /** What whoever opens the model should know: a sentence each. */
   readonly notes: readonly string[]
   /** Throws INVALID when a file of the weights is no longer what it was. */
@@ -227,7 +229,11 @@ const openGguf = async (path: string, file: string): Promise<Package> => {
   const format = formatOf(weights.files, weights.formats)
   if (format !== 'gguf' || weights.metadata === null)
     throw invalid(`${file} is no GGUF file but ${format}. ${EXPECTED}.`)
-  const { config, tensors, endTokens, notes } = await readGguf(weights.files, weights.metadata, weights.tensors)
+  const { config, tensors, endTokens, endKeys, notes } = await readGguf(
+    weights.files,
+    weights.metadata,
+    weights.tensors,
+  )
   return {
     path,
     dir: dirname(file),
@@ -239,6 +245,7 @@ const openGguf = async (path: string, file: string): Promise<Package> => {
     ...weights,
     tensors,
     endTokens,
+    endKeys,
     sampling: null,
   }
 }

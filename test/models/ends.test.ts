@@ -6,6 +6,7 @@ import { messageOf } from '../../src/errors.ts'
 import { readGeneration } from '../../src/models/generation.ts'
 import { openPackage } from '../../src/models/open.ts'
 import { readText } from '../../src/models/package-text.ts'
+import { beginsWith as begins } from '../../src/models/tokenizer/published.ts'
 import { SessionManager } from '../../src/sessions/manager.ts'
 import { randomRwkv7, safetensors, temporaryFolder, writePackage } from '../engine/packages.ts'
 import { byteLevel } from './tokenizer/fixtures.ts'
@@ -38,7 +39,13 @@ describe('the tokens that end a text', () => {
     )
     return { endTokens, warnings }
   }
-  const named = byteLevel({ added_tokens: [{ id: 1500, content: '</s>', special: true, normalized: false }] })
+  const added = (...contents: readonly string[]) =>
+    byteLevel({
+      added_tokens: contents.map((content, at) => ({ id: 1500 + at, content, special: true, normalized: false })),
+    })
+  const named = added('</s>')
+  const chat = added('</s>', '<|im_end|>', '<|eot_id|>', '<|im_start|>', '<|user|>')
+  const harmony = added('<|endoftext|>', '<|end|>', '<|return|>', '<|call|>', '<|start|>')
 
   test.each<[string, Readonly<Record<string, unknown>>, unknown, unknown, readonly number[] | undefined]>([
     ["the tokenizer's one where nothing else is said", {}, undefined, named, undefined],
@@ -56,6 +63,22 @@ describe('the tokens that end a text', () => {
       named,
       [7, 1500],
     ],
+    [
+      "control tokens of conversations by their text where no file has a list, beside the tokenizer's one",
+      {},
+      undefined,
+      chat,
+      [1500, 1501, 1502],
+    ],
+    ['no token by its text where generation_config.json names one', {}, { eos_token_id: 1500 }, chat, undefined],
+    ['no token by its text where config.json has a list', { eos_token_id: [7, 1500] }, undefined, chat, [7, 1500]],
+    [
+      '<|end|> as a part of an answer where there are <|return|> and <|call|>',
+      {},
+      undefined,
+      harmony,
+      [1500, 1502, 1503],
+    ],
     ['the one of config.json where a token is a byte', { eos_token_id: 10 }, undefined, undefined, undefined],
     ['all of config.json where a token is a byte', { eos_token_id: [10, 0] }, undefined, undefined, [0, 10]],
     [
@@ -67,6 +90,54 @@ describe('the tokens that end a text', () => {
     ],
   ])('are %s', async (_, config, generation, json, expected) => {
     expect((await read(config, generation, json)).endTokens).toEqual(expected)
+  })
+
+  const gguf = (keys: Readonly<Record<string, number>>) => {
+    const tokens = ['<unk>', '<s>', '</s>', '<|im_start|>', '<|im_end|>', ...Array(256).keys()].map((token, at) =>
+      typeof token === 'string' ? token : `<0x${(at - 5).toString(16).toUpperCase().padStart(2, '0')}>`,
+    )
+    const metadata = new Map<string, unknown>([
+      ['tokenizer.ggml.model', 'llama'],
+      ['tokenizer.ggml.tokens', tokens],
+      ['tokenizer.ggml.scores', tokens.map(() => 0)],
+      ['tokenizer.ggml.token_type', tokens.map((_, at) => (at === 0 ? 2 : at < 5 ? 3 : 6))],
+      ...Object.entries(keys).map(([key, id]): [string, unknown] => [`tokenizer.ggml.${key}_token_id`, id]),
+    ])
+    const endKeys = new Map(Object.entries(keys).map(([key, id]) => [id, `tokenizer.ggml.${key}_token_id`]))
+    const from = { dir: temporaryFolder(), path: 'model.gguf', config: {}, metadata, endKeys }
+    return readText({ ...from, endTokens: [...endKeys.keys()] }, tokens.length, () => {})
+  }
+
+  test('of a GGUF file are those of its keys, and control tokens by their text where none is the end of a turn', async () => {
+    expect((await gguf({ eos: 2 })).ends).toEqual([
+      { id: 2, from: 'tokenizer.ggml.eos_token_id' },
+      { id: 4, from: 'its text' },
+    ])
+    expect((await gguf({ eos: 2 })).endTokens).toEqual([2, 4])
+    expect((await gguf({ eos: 2, eot: 3 })).ends).toEqual([
+      { id: 2, from: 'tokenizer.ggml.eos_token_id' },
+      { id: 3, from: 'tokenizer.ggml.eot_token_id' },
+    ])
+    expect((await gguf({ eos: 2 })).nameOf(4)).toBe('<|im_end|>')
+  })
+
+  test('before or behind a text: tokenizer_config.json that says otherwise than tokenizer.json is named', async () => {
+    const begun = { ...named, post_processor: begins('</s>') }
+    const said = async (about: object, json: object): Promise<readonly string[]> => {
+      const dir = temporaryFolder()
+      writeFileSync(join(dir, 'tokenizer.json'), JSON.stringify(json))
+      writeFileSync(join(dir, 'tokenizer_config.json'), JSON.stringify(about))
+      const warnings: string[] = []
+      const from = { dir, path: dir, config: {}, metadata: null, endTokens: null }
+      await readText(from, 2000, (warning) => warnings.push(warning))
+      return warnings
+    }
+    expect(await said({ add_bos_token: true }, named)).toEqual([expect.stringMatching(/puts no token before a text/)])
+    expect(await said({ add_bos_token: true }, begun)).toEqual([])
+    expect(await said({ add_bos_token: false }, begun)).toEqual([expect.stringMatching(/puts a token before a text/)])
+    expect(await said({ add_bos_token: false }, named)).toEqual([])
+    expect(await said({ add_eos_token: true }, named)).toEqual([expect.stringMatching(/a stream has no end/)])
+    expect(await said({}, named)).toEqual([])
   })
 
   test('beyond the model end nothing, with a warning; a malformed file is refused', async () => {

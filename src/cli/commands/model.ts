@@ -7,6 +7,7 @@ import type { TensorEntry } from '../../engine/native.ts'
 import { planGraph } from '../../engine/plan.ts'
 import { aligned, persistentSizes, printGraph, storedConstants } from '../../engine/print.ts'
 import { fingerprintOf } from '../../engine/weights.ts'
+import type { End } from '../../models/ends.ts'
 import { type MemorySettings, mostSlots } from '../../models/memory-json.ts'
 import { describePackage, identityOfText } from '../../models/open.ts'
 import { fileNames } from '../../models/package.ts'
@@ -28,6 +29,8 @@ interface Shown {
   readonly layoutFingerprint: string
   /** `null`: token ids only. */
   readonly tokenizer: string | null
+  /** Tokens that end a generation, and who says so. */
+  readonly ends: readonly (End & { readonly text: string | null })[]
   readonly vocabSize: number
   /** The name of the file of weights, or how many they are. */
   readonly files: string
@@ -55,6 +58,7 @@ const look = async (path: string): Promise<Shown> => {
     fingerprint: await fingerprintOf(request, identityOfText(text)),
     layoutFingerprint: layoutFingerprint(graph),
     tokenizer: tokenizer === null ? null : (source ?? 'bytes'),
+    ends: text.ends.map((end) => ({ ...end, text: text.nameOf(end.id) })),
     vocabSize,
     fileBytes: files.reduce((sum, file) => sum + statSync(file).size, 0),
     contextBytes: stateLayout(graph).first.reduce((sum, entry) => sum + entry.bytes, 0),
@@ -73,6 +77,9 @@ const memoryText = (graph: Graph): string => {
   return `the list has ${count(mostSlots(memory))} slots at most, ${count(window)} of them its window; blocks of ${tokens} tokens and ${count(cold)} B, ${retrieval.blocks} brought back at a time (${retrieval.policy})`
 }
 
+const endText = ({ id, text, from }: Shown['ends'][number]): string =>
+  `${text === null ? id : `${JSON.stringify(text)} ${id}`} (${from})`
+
 const headLines = (shown: Shown): readonly string[] => {
   const { tokenizer, vocabSize, bytesPerPosition, graph } = shown
   return aligned([
@@ -84,6 +91,7 @@ const headLines = (shown: Shown): readonly string[] => {
     ['fingerprint', shown.fingerprint],
     ['layout', shown.layoutFingerprint],
     ['tokenizer', `${tokenizer ?? 'none: token ids only'}; ${count(vocabSize)} tokens`],
+    ['ends', shown.ends.length === 0 ? 'none: a request ends by its length' : shown.ends.map(endText).join(', ')],
     [
       'context',
       `${count(shown.contextBytes)} B${bytesPerPosition > 0 && graph.memory === undefined ? `, and ${count(bytesPerPosition)} B a position` : ''}`,

@@ -36,6 +36,8 @@ export interface GgufModel {
   readonly tensors: readonly TensorEntry[]
   /** Tokens that end a text; null: the file names none. */
   readonly endTokens: readonly number[] | null
+  /** The key that names each of them. */
+  readonly endKeys: ReadonlyMap<number, string>
   readonly notes: readonly string[]
 }
 
@@ -88,14 +90,20 @@ export const readGguf = async (
     )
   }
   const factors = tensors.find((tensor) => tensor.name === ROPE_FACTORS)
-  const ends = ['eos', 'eot', 'eom'].flatMap((end) => keys.wholeOr(`tokenizer.ggml.${end}_token_id`, null) ?? [])
+  const endKeys = new Map<number, string>()
+  for (const end of ['eos', 'eot', 'eom']) {
+    const key = `tokenizer.ggml.${end}_token_id`
+    const id = keys.wholeOr(key, null)
+    if (id !== null && !endKeys.has(id)) endKeys.set(id, key)
+  }
   return {
     ...architecture(
       keys,
       tensors.filter((tensor) => tensor !== factors),
       { ropeFactors: factors === undefined ? null : await numbersOf(files[factors.file]!, factors) },
     ),
-    endTokens: ends.length === 0 ? null : [...new Set(ends)].sort((a, b) => a - b),
+    endTokens: endKeys.size === 0 ? null : [...endKeys.keys()].sort((a, b) => a - b),
+    endKeys,
     notes: notesOf(file, tensors),
   }
 }

@@ -248,7 +248,10 @@ export const openGgufTokenizer = (
       (count) => entries.id('eos_token_id', count),
       (what) => warn(`${path} ${what}`),
     )
-    return { tokenizer, source: 'GGUF', fingerprint: `${sha256(textOf(metadata))} ${tokenizer.eos}` }
+    const fingerprint = `${sha256(textOf(metadata))} ${tokenizer.eos}`
+    const { tokens, types } = tokensOf(entries, vocabSize)
+    const controls = new Map(tokens.flatMap((token, id) => (types[id] === TYPES.control ? [[token, id]] : [])))
+    return { tokenizer, source: 'GGUF', fingerprint, controls }
   } catch (cause) {
     if (cause instanceof ContinuoError) throw cause
     if (cause instanceof Unstreamable) throw invalid(`has ${cause.message}.`, cause)

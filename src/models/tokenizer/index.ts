@@ -4,7 +4,7 @@ import { ContinuoError, messageOf } from '../../errors.ts'
 import { sha256 } from '../../hash.ts'
 import { MOST_TOKENIZER_BYTES, readJsonFile } from '../../json.ts'
 import { buildTokenizer, type Json } from './build.ts'
-import { eosOf } from './special.ts'
+import { controlsOf, eosOf, warnOfEdges } from './special.ts'
 import type { OpenedTokenizer, OpenTokenizerOptions } from './types.ts'
 import { Unstreamable } from './unstreamable.ts'
 
@@ -38,7 +38,13 @@ export const openTokenizer = async (dir: string, options: OpenTokenizerOptions):
     const { file, tokenizer } = buildTokenizer(json, vocabSize)
     const eos = await eosOf(dir, file, config, warn)
     if (file.cutsTexts) warn(`${path} asks for truncation or padding; a stream has no length, and both are ignored.`)
-    return { tokenizer: tokenizer(eos), source: 'tokenizer.json', fingerprint: `${sha256(text)} ${eos}` }
+    await warnOfEdges(dir, file, warn)
+    return {
+      tokenizer: tokenizer(eos),
+      source: 'tokenizer.json',
+      fingerprint: `${sha256(text)} ${eos}`,
+      controls: controlsOf(file),
+    }
   } catch (cause) {
     if (cause instanceof ContinuoError) throw cause
     if (cause instanceof Unstreamable)

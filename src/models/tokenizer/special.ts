@@ -38,6 +38,34 @@ const namedEos = async (dir: string): Promise<{ readonly content: string; readon
   return null
 }
 
+const edges = z.looseObject({ add_bos_token: z.boolean().nullish(), add_eos_token: z.boolean().nullish() })
+
+/** Says through `warn` where tokenizer_config.json speaks of a token before or behind a text, and tokenizer.json, which counts, does otherwise. */
+export const warnOfEdges = async (
+  dir: string,
+  { begin }: Pick<TokenizerFile, 'begin'>,
+  warn: (message: string) => void,
+): Promise<void> => {
+  const path = join(dir, 'tokenizer_config.json')
+  const found = edges.safeParse(
+    await readJsonFile(path, MOST_CONFIG_BYTES).then(
+      ({ json }) => json,
+      () => ({}),
+    ),
+  )
+  if (!found.success) return
+  const { add_bos_token: before, add_eos_token: behind } = found.data
+  if (before === true && begin.length === 0)
+    warn(
+      `${path} says add_bos_token, but tokenizer.json puts no token before a text, and it counts, as in transformers 5. Older transformers and llama.cpp begin a text with one: correct the post_processor of tokenizer.json if the model was trained so.`,
+    )
+  if (before === false && begin.length > 0)
+    warn(
+      `${path} says add_bos_token: false, but tokenizer.json puts ${begin.length === 1 ? 'a token' : `${begin.length} tokens`} before a text, and it counts. Take both files from the same package.`,
+    )
+  if (behind === true) warn(`${path} says add_eos_token; a stream has no end to put a token at, and none is put there.`)
+}
+
 const idsIn = (value: unknown): number[] =>
   (Array.isArray(value) ? value : [value]).filter((id): id is number => Number.isInteger(id) && id >= 0)
 
@@ -79,3 +107,7 @@ export const eosOf = async (
   }
   return eos
 }
+
+/** The special ones among added tokens, by their content. */
+export const controlsOf = ({ added }: Pick<TokenizerFile, 'added'>): ReadonlyMap<string, number> =>
+  new Map(added.filter(({ special }) => special).map(({ content, id }) => [content, id]))

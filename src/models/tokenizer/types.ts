@@ -49,6 +49,8 @@ export interface OpenedTokenizer {
   readonly source: string
   /** The sha256 of the file that it was read from, and the token that ends a text: part of the model's fingerprint. */
   readonly fingerprint: string
+  /** Control tokens, which have no text of their own in what is generated: their ids by what they are called. Absent: not known. */
+  readonly controls?: ReadonlyMap<string, number>
 }
 
 export interface OpenTokenizerOptions {

@@ -12,7 +12,7 @@ import { schemaFault } from '../../issues.ts'
 import { MOST_CONFIG_BYTES, MOST_TOKENIZER_BYTES, readJsonFile } from '../../json.ts'
 import { buildTokenizer, type Json } from './build.ts'
 import { BYTE_LEVEL_DECODER, PRE_TOKENIZERS } from './published.ts'
-import { eosOf } from './special.ts'
+import { controlsOf, eosOf } from './special.ts'
 import type { OpenedTokenizer, OpenTokenizerOptions } from './types.ts'
 import { Unstreamable } from './unstreamable.ts'
 
@@ -123,7 +123,7 @@ export const openVocabMerges = async (
     const { file, tokenizer } = buildTokenizer(json, vocabSize)
     const eos = await eosOf(dir, file, config, warn, SOURCE)
     const identity = sha256(JSON.stringify([sha256(text), sha256(merges.text), kind, ofClass, added_tokens]))
-    return { tokenizer: tokenizer(eos), source: SOURCE, fingerprint: `${identity} ${eos}` }
+    return { tokenizer: tokenizer(eos), source: SOURCE, fingerprint: `${identity} ${eos}`, controls: controlsOf(file) }
   } catch (cause) {
     if (cause instanceof ContinuoError) throw cause
     if (cause instanceof Unstreamable) throw invalid(`have ${cause.message}.`, cause)

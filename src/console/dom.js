@@ -39,6 +39,27 @@ export const setText = (element, text) => {
   if (element.textContent !== text) element.textContent = text
 }
 
+/**
+ * A text without its middle, where it has more characters than that.
+ * @param {string} text
+ * @param {number} most
+ */
+export const withoutMiddle = (text, most) => {
+  const signs = [...text]
+  const half = Math.floor((most - 1) / 2)
+  return signs.length <= most ? text : `${signs.slice(0, half).join('')}…${signs.slice(-half).join('')}`
+}
+
+/**
+ * A text that came from outside, such as a name, in one line: whole on hover, and without effect on the direction of what stands beside it.
+ * @param {string} text
+ * @param {number} [most] characters that are shown
+ */
+export const outside = (text, most = 48) => {
+  const shown = withoutMiddle(text, most)
+  return h('bdi', { title: shown === text ? undefined : text }, shown)
+}
+
 const whole = new Intl.NumberFormat('en-US')
 
 /** @param {number} value */

@@ -2,7 +2,7 @@
 /** The session that is looked at: its text, how it was predicted, and what its memory did. */
 import { follow, pathOf } from './api.js'
 import { blocksView } from './blocks.js'
-import { byId, count, h, plural, setText } from './dom.js'
+import { byId, count, h, plural, setText, withoutMiddle } from './dom.js'
 import { linesView } from './lines.js'
 import { memoryView } from './memory.js'
 import { openWith } from './opening.js'
@@ -154,7 +154,11 @@ export const drawSession = () => {
 
   onDraw(() => {
     const row = store.selected === null ? undefined : store.sessions.get(store.selected)
-    setText(byId('session-id'), store.selected ?? '')
+    const title = byId('session-id')
+    if (title.title !== (store.selected ?? '')) {
+      title.title = store.selected ?? ''
+      setText(title, withoutMiddle(title.title, 64))
+    }
     const facts =
       row === undefined
         ? 'None is there yet: one begins with its first event.'

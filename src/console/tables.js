@@ -1,7 +1,7 @@
 // @ts-check
 /** Partitions, workers, and dead letters with their way back into the input. */
 import { get, post } from './api.js'
-import { ago, byId, bytes, clock, count, h, setText } from './dom.js'
+import { ago, byId, bytes, clock, count, h, outside, setText, withoutMiddle } from './dom.js'
 import { onDraw, redraw, store } from './store.js'
 
 /**
@@ -117,7 +117,7 @@ export const drawLetters = () => {
         type: 'button',
         class: 'plain',
         disabled: isSent,
-        'aria-label': `Replay the dead letter of ${session ?? 'no session'} at offset ${letter.from.offset}`,
+        'aria-label': `Replay the dead letter of ${session === null ? 'no session' : withoutMiddle(session, 48)} at offset ${letter.from.offset}`,
       },
       isSent ? 'Sent again' : 'Replay',
     )
@@ -126,9 +126,9 @@ export const drawLetters = () => {
       'tr',
       { 'data-letter': `${partition}:${offset}` },
       h('td', {}, clock(at)),
-      h('td', { class: 'mono' }, session ?? '–'),
-      h('td', { class: 'mono event' }, text),
-      h('td', {}, reason ?? '–'),
+      h('td', { class: 'mono' }, session === null ? '–' : outside(session)),
+      h('td', { class: 'mono event' }, h('bdi', {}, text)),
+      h('td', { class: 'reason' }, reason === null ? '–' : outside(reason, 400)),
       h('td', { class: 'num' }, count(size)),
       h('td', {}, button),
     )

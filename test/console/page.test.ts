@@ -212,6 +212,26 @@ describe.skipIf(chromiumPath === null)('the page', () => {
     await until(() => page.locator('#timeline-events').textContent()).toContain('went into the input again')
   })
 
+  test('names of any length and direction leave the rest of the page in its place', async () => {
+    const { page } = await opened()
+    const id = `long-\u202e${'x'.repeat(480)}-end`
+    await post(id, { type: 'generate', requestId: 'r', maxTokens: 4 })
+    const letter = page.locator('#letters-table tbody tr', { hasText: '-end' })
+    await letter.getByText('nothing to continue').waitFor()
+    const name = letter.locator('td').nth(1).locator('bdi')
+    expect([...(await name.textContent())!]).toHaveLength(47)
+    expect(await name.getAttribute('title')).toBe(id)
+    const reason = letter.locator('td').nth(3)
+    const { width } = page.viewportSize()!
+    const box = (await reason.boundingBox())!
+    expect(box.x + box.width).toBeLessThanOrEqual(width)
+    // Of a session that long, too.
+    await post(id, { type: 'text', text: 'Now there is something' })
+    await rowOf(page, id).click()
+    await until(() => page.locator('#session-id').getAttribute('title')).toBe(id)
+    expect(await page.evaluate('document.documentElement.scrollWidth')).toBeLessThanOrEqual(width)
+  })
+
   test('verifies a log at rest', async () => {
     const { page } = await opened()
     await post('read', [

@@ -53,13 +53,8 @@ const tests = async (env, inside, sealed) => {
     })
   const ours = await vitest('--config', join('tools', 'containers.vitest.ts'), ...process.argv.slice(2))
   if (process.argv.length > 2) return ours
-  const suites = await vitest(
-    '--tags-filter=!slow',
-    'test/streams/kafka.test.ts',
-    'test/kafka/reading.test.ts',
-    'test/kafka/input.test.ts',
-  )
-  return ours || suites
+  const suites = ['test/streams/kafka.test.ts', 'test/operators/input-rules.test.ts']
+  return ours || (await vitest('--tags-filter=!slow', ...suites))
 }
 
 const withOwnEngine = async () => {

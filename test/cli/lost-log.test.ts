@@ -2,6 +2,7 @@
 import { copyFileSync, renameSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
+import { faultyDisk } from '../faulty-disk.ts'
 import { json, ROOT, recordsOf, start, temporary } from './helpers.ts'
 
 const WATCH = join(ROOT, 'models', 'watch')
@@ -47,5 +48,37 @@ describe.each(Object.keys(LOSSES) as (keyof typeof LOSSES)[])('a log that is %s'
     const { code, err } = await done
     expect([code, err]).toEqual([3, expect.stringContaining(sentence(path, loss))])
     expect(await recordsOf(`file:${path}.aside`, 'continuo.chunks')).toHaveLength(1)
+  })
+})
+
+describe('a log whose file system becomes read-only', () => {
+  const { folder, need, fail } = faultyDisk()
+
+  test('ends worker and gateway with a sentence, as it does who comes then', async (context) => {
+    need(context)
+    const path = join(folder, 'log.db')
+    await json('feed', '--log', `file:${path}`, '--session', 's', '--boundary')
+    const worker = start(['run', '--log', `file:${path}`, '--model', WATCH])
+    await worker.saw(/"state":"running"/)
+    const gateway = start(['serve', '--log', `file:${path}`, '--model', WATCH, '--port', '0'])
+    const [, url] = await gateway.saw(/at (http:\S+\d)\./)
+    const feed = () =>
+      fetch(`${url}/v1/sessions/s/chunks`, {
+        method: 'POST',
+        headers: { 'content-type': 'application/json' },
+        body: '{"type":"text","text":"a"}',
+      })
+    fail()
+    const answer = await feed()
+    expect([answer.status, await answer.text()]).toEqual([503, expect.stringContaining('became read-only')])
+    for (const { done } of [gateway, worker]) {
+      const { code, err } = await done
+      expect([code, err]).toEqual([
+        3,
+        expect.stringContaining(`The file system of the log file ${path} became read-only`),
+      ])
+    }
+    const late = await start(['feed', '--log', `file:${path}`, '--session', 's', '--boundary']).done
+    expect([late.code, late.err]).toEqual([3, expect.stringContaining('became read-only')])
   })
 })

@@ -12,7 +12,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { ContinuoError } from '../../errors.ts'
 import { makeFolder } from '../../files.ts'
 import { type Changes, watchChanges } from './changes.ts'
-import { checkSpace, explain, isBusy } from './faults.ts'
+import { checkSpace, explain, isBusy, isRefusedByDisk } from './faults.ts'
 import { APPLICATION_ID, ERASED_VERSION, LAYOUT, LAYOUT_VERSION, PAGE_SIZE, UPGRADE } from './layout.ts'
 
 export interface DatabaseOptions {
@@ -32,7 +32,7 @@ export interface Query<Row> {
 
 export interface Database {
   readonly path: string
-  /** Fires, with the error, once the path does not lead to the file any more. */
+  /** Fires, with the error, once the path does not lead to the file any more, or its file system takes no writes any more. */
   readonly lost: AbortSignal
   readonly changes: Changes
   prepare<Row = unknown>(sql: string): Query<Row>
@@ -164,6 +164,17 @@ export const openDatabase = async (path: string, options: DatabaseOptions = {}):
   })
   const lost = new AbortController()
   const checkFile = sameFile(path, lost)
+  /** What a transaction failed by; the log is lost where its disk takes no writes any more. */
+  const causeOf = (error: unknown): unknown => {
+    if (!isRefusedByDisk(path, error)) return error
+    const refused = new ContinuoError(
+      'REFUSED',
+      `The file system of the log file ${path} became read-only while it was open here, and nothing more is written. Look at its disk, mount it for writing, then start again.`,
+      { cause: error },
+    )
+    lost.abort(refused)
+    return refused
+  }
   const prepare = <Row>(sql: string): Query<Row> => db.prepare(sql) as unknown as Query<Row>
   const version = prepare<{ data_version: number }>('PRAGMA data_version')
   const begin = prepare('BEGIN')
@@ -181,15 +192,15 @@ export const openDatabase = async (path: string, options: DatabaseOptions = {}):
   const transaction = <T>(doing: string, opening: Query<unknown>, act: () => T): Promise<T> =>
     persist(path, doing, patience, () => {
       checkOpen(doing)
-      opening.run()
       try {
+        opening.run()
         checkFile()
         const result = act()
         commit.run()
         return result
       } catch (error) {
         rollBack(db)
-        throw error
+        throw causeOf(error)
       }
     })
 

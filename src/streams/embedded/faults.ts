@@ -1,12 +1,15 @@
 /**
  * SQLite's result codes as verdicts. What SQLite says is kept in the sentence and in `cause`; the code says what to do.
  */
-import { accessSync, constants, existsSync, statfsSync, statSync } from 'node:fs'
+import { accessSync, closeSync, constants, existsSync, openSync, rmSync, statfsSync, statSync } from 'node:fs'
 import { dirname } from 'node:path'
 import { ContinuoError, type ErrorCode } from '../../errors.ts'
 
 const BUSY = 5
 const LOCKED = 6
+const READONLY = 8
+const IO = 10
+const CANNOT_OPEN = 14
 
 interface SqliteError extends Error {
   readonly errcode: number
@@ -57,6 +60,25 @@ export const checkSpace = (path: string): void => {
 /** A write that a full disk refused, and that SQLite calls a failure: it tells ENOSPC apart for the database alone, not for what lies beside it. */
 const isFull = (path: string): boolean => spaceAt(path) < LEAST_SPACE
 
+const READ_ONLY =
+  'The file system of the log file is read-only: mount it for writing where its disk is well, or choose another path'
+
+/** Whether nothing can be made beside the file because the file system takes no writes any more. Only trying tells: after a fault some are still mounted for writing. */
+const isReadOnly = (path: string): boolean => {
+  const probe = `${path}.${process.pid}.probe`
+  try {
+    closeSync(openSync(probe, 'wx'))
+    rmSync(probe)
+  } catch (error) {
+    return (error as NodeJS.ErrnoException).code === 'EROFS'
+  }
+  return false
+}
+
+/** Whether a write failed because its file system became read-only. */
+export const isRefusedByDisk = (path: string, error: unknown): boolean =>
+  isSqlite(error) && [READONLY, IO, CANNOT_OPEN].includes(primary(error)) && isReadOnly(path)
+
 /** SQLite does not say why it cannot open a file; the file system does. */
 const cannotOpen = (path: string, fault: (code: ErrorCode, what: string) => ContinuoError): ContinuoError => {
   try {
@@ -81,6 +103,7 @@ export const explain = (path: string, doing: string, error: unknown): ContinuoEr
     return new ContinuoError('INTERNAL', `While ${doing}: ${String(error)}`, { cause: error })
   if (!isSqlite(error)) {
     const verdict = systemVerdict(error)
+    if ('code' in error && error.code === 'EROFS') return fault('DENIED', READ_ONLY)
     if ('code' in error && (error.code === 'ENOSPC' || error.code === 'EDQUOT')) return fault('UNAVAILABLE', FULL)
     if (verdict === 'DENIED')
       return fault('DENIED', 'This user may not use the log file or its folder: change the permissions')
@@ -90,6 +113,7 @@ export const explain = (path: string, doing: string, error: unknown): ContinuoEr
       return fault('UNAVAILABLE', 'The log file cannot be reached: check its folder and disk')
     return fault('INTERNAL', 'The embedded log failed')
   }
+  if (isRefusedByDisk(path, error)) return fault('DENIED', READ_ONLY)
   switch (primary(error)) {
     case BUSY:
     case LOCKED:
@@ -98,13 +122,13 @@ export const explain = (path: string, doing: string, error: unknown): ContinuoEr
       return fault('UNAVAILABLE', 'Memory ran out: free some and try again')
     case 13:
       return fault('UNAVAILABLE', FULL)
-    case 10:
+    case IO:
       if (isFull(path)) return fault('UNAVAILABLE', FULL)
       return fault('UNAVAILABLE', 'The disk failed to read or write: check it, then try again')
-    case 14:
+    case CANNOT_OPEN:
       return cannotOpen(path, fault)
     case 3:
-    case 8:
+    case READONLY:
     case 23:
       return fault('DENIED', 'The log file or its folder is read-only for this user: change the permissions')
     case 11:

@@ -12,7 +12,8 @@
  *   equals      the same, each of them for itself: the session that asks is one of so many with the same claim
  *
  * An ask sends a text of 16 bytes with a request for two tokens, and ends when the last of these is read from the topic. The ratio is to the same on a
- * log where nobody else sends anything. Others is what the greedy sessions generate while it is asked, in tokens a second. Memory is the most that the process has while it is asked, above what it had before the greedy events.
+ * log where nobody else sends anything. Others is what the greedy sessions generate meanwhile, in tokens a second. Memory is the most that the process
+ * has while it is asked, above what it had before the greedy events.
  * Past is what a worker that starts reads of the log before its first answer, and how fast: --read-ahead and --places let it read past more
  * than a gigabyte, or a million events.
  */
@@ -127,7 +128,6 @@ const measure = async (place: Place, greedy: Iterable<RecordIn>) => {
   })
   const times: number[] = []
   let others = 0
-  let asked = 0
   let past: { readonly megabytes: number; readonly seconds: number } | null = null
   // The first asks find a worker that is still reading what was sent before them.
   for (let ask = -3; ask < asks; ask += 1) {
@@ -149,16 +149,14 @@ const measure = async (place: Place, greedy: Iterable<RecordIn>) => {
       if (event.session === 'innocent' && event.requestId === requestId && event.finish !== null) break
     }
     if (past === null) past = { megabytes: sent / 1e6, seconds: (performance.now() - started) / 1000 }
-    if (ask >= 0) {
-      times.push(performance.now() - began)
-      asked += performance.now() - began
-    }
+    if (ask >= 0) times.push(performance.now() - began)
   }
   clearInterval(watch)
   over.abort()
   await arrivals.return(undefined)
   await worker.stop()
   await log.close()
+  const asked = times.reduce((sum, time) => sum + time, 0)
   return { times, others: (1000 * others) / asked, memory: (most - before) / 1e6, past: past! }
 }
 

@@ -3,7 +3,7 @@ import type { Tokenizer } from './tokenizer/index.ts'
 
 export interface End {
   readonly id: number
-  /** A file and its key; "its text" where no file names the token. */
+  /** The key and the file that name the token; "its text" where it counts by what it is called. */
   readonly from: string
 }
 
@@ -12,7 +12,7 @@ const BY_TEXT = 'its text'
 
 /**
  * Control tokens that end an answer in the conversations of published models, by their text: those of llama.cpp (release 0.5.0), which ends at them whatever a
- * file says. Files of chat models name the end of a document alone, now and then.
+ * file says. Some files of chat models name the token that ends a document, and not the one that ends an answer.
  */
 const TEXTS: ReadonlySet<string> = new Set([
   ...['</s>', '<eos>', '[EOS]', '<|endoftext|>', '<|end_of_text|>', '<\uff5cend\u2581of\u2581sentence\uff5c>'],

@@ -13,7 +13,7 @@ export interface GgufPre {
   readonly splits: Json
   /** A word that is a token is not joined. */
   readonly ignoreMerges?: true
-  /** A text begins with the token of the beginning where the file does not say. */
+  /** The file's `bos_token_id` stands before a text where the file has no `add_bos_token`. */
   readonly begins?: true
 }
 

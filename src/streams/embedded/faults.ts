@@ -75,7 +75,7 @@ const isReadOnly = (path: string): boolean => {
   return false
 }
 
-/** Whether a write failed because its file system became read-only. */
+/** Whether SQLite failed because the file system of `path` takes no writes. */
 export const isRefusedByDisk = (path: string, error: unknown): boolean =>
   isSqlite(error) && [READONLY, IO, CANNOT_OPEN].includes(primary(error)) && isReadOnly(path)
 

@@ -13,7 +13,7 @@ const CORPUS = `the memory of the stream is not the stream, but what the stream 
 👩‍👩‍👧‍👦 🌊 the the them`
 
 /** The characters GPT-2 writes bytes with: printable ones as they are, the others moved up. */
-const byteChars: readonly string[] = (() => {
+export const byteChars: readonly string[] = (() => {
   let moved = 0
   return Array.from({ length: 256 }, (_, byte) => {
     const plain = (byte > 32 && byte < 127) || (byte > 160 && byte !== 173)
@@ -24,9 +24,10 @@ const byteChars: readonly string[] = (() => {
 export const inBytes = (text: string): string => Array.from(Buffer.from(text), (byte) => byteChars[byte]).join('')
 
 /** The most frequent pair becomes a token, again and again. */
-const train = (words: readonly string[], alphabet: readonly string[], merges: number) => {
+export const train = (words: readonly string[], alphabet: readonly string[], merges: number) => {
   const split = words.map((word) => [...word])
   const tokens = [...alphabet]
+  const known = new Set(tokens)
   const pairs: string[] = []
   for (let round = 0; round < merges; round += 1) {
     const counts = new Map<string, number>()
@@ -36,11 +37,12 @@ const train = (words: readonly string[], alphabet: readonly string[], merges: nu
         counts.set(pair, (counts.get(pair) ?? 0) + 1)
       }
     }
-    const [best] = [...counts].filter(([pair]) => !tokens.includes(pair.replace(' ', ''))).sort((a, b) => b[1] - a[1])
+    const [best] = [...counts].filter(([pair]) => !known.has(pair.replace(' ', ''))).sort((a, b) => b[1] - a[1])
     if (best === undefined) break
     const [left, right] = best[0].split(' ') as [string, string]
     pairs.push(best[0])
     tokens.push(left + right)
+    known.add(left + right)
     for (const word of split) {
       for (let at = 1; at < word.length; at += 1)
         if (word[at - 1] === left && word[at] === right) word.splice(at - 1, 2, left + right)

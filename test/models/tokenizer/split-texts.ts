@@ -1,7 +1,7 @@
 /** Texts that are hard to split, and a byte-level vocabulary whose joins cross the places at which they are split. */
 import { sha256 } from '../../../src/hash.ts'
 import type { GgufValue } from '../gguf-header.ts'
-import { inBytes } from './fixtures.ts'
+import { byteChars, inBytes, train } from './fixtures.ts'
 
 export const SPLIT_TEXTS: readonly string[] = [
   '',
@@ -71,38 +71,11 @@ export const SPLIT_TEXTS: readonly string[] = [
 ]
 
 /** Joins as merges.txt has them, learned on the texts whole. */
-export const learnJoins = (count = 900): readonly string[] => {
-  const words = SPLIT_TEXTS.map((text) => [...inBytes(text)])
-  const joins: string[] = []
-  const seen = new Set<string>()
-  while (joins.length < count) {
-    const counts = new Map<string, number>()
-    for (const word of words)
-      for (let at = 1; at < word.length; at += 1) {
-        const pair = `${word[at - 1]} ${word[at]}`
-        if (!seen.has(pair.replace(' ', ''))) counts.set(pair, (counts.get(pair) ?? 0) + 1)
-      }
-    let best: readonly [string, number] | undefined
-    for (const entry of counts) if (best === undefined || entry[1] > best[1]) best = entry
-    if (best === undefined) break
-    const [left, right] = best[0].split(' ') as [string, string]
-    seen.add(left + right)
-    joins.push(best[0])
-    for (const word of words)
-      for (let at = 1; at < word.length; at += 1)
-        if (word[at - 1] === left && word[at] === right) word.splice(at - 1, 2, left + right)
-  }
-  return joins
-}
-
-const BYTES = Array.from({ length: 256 }, (_, byte) => byte)
+export const learnJoins = (): readonly string[] => train(SPLIT_TEXTS.map(inBytes), [], 900).merges
 
 /** The metadata of a GGUF file whose vocabulary is the bytes, these joins, and two ends of a text. */
 export const splitMetadata = (pre: string, joins: readonly string[]): Readonly<Record<string, GgufValue>> => {
-  const plain = (byte: number): boolean => (byte > 32 && byte < 127) || (byte > 160 && byte !== 173)
-  let moved = 0
-  const bytes = BYTES.map((byte) => String.fromCharCode(plain(byte) ? byte : 256 + moved++))
-  const tokens = [...bytes, ...joins.map((join) => join.replace(' ', '')), '<|bos|>', '<|eos|>']
+  const tokens = [...byteChars, ...joins.map((join) => join.replace(' ', '')), '<|bos|>', '<|eos|>']
   return {
     'tokenizer.ggml.model': 'gpt2',
     'tokenizer.ggml.pre': pre,

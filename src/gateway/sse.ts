@@ -46,6 +46,8 @@ const written = ({ id, event, retry, data }: ServerEvent): string =>
 export interface SendOptions {
   /** How long a client may take nothing, ms. */
   readonly stall: number
+  /** How often a comment line says that the stream lives, ms; default 15,000. */
+  readonly heartbeat?: number
   /** Aborted when the client disconnects. */
   readonly gone: AbortSignal
   /** The last event of a stream whose source failed, or whose client took nothing for too long; the status was sent long ago. */
@@ -67,7 +69,7 @@ const stalled = (stall: number): Refusal =>
 export const sendEvents = async (
   reply: FastifyReply,
   events: AsyncIterable<ServerEvent | Uint8Array>,
-  { stall, gone, failed }: SendOptions,
+  { stall, heartbeat: every = HEARTBEAT, gone, failed }: SendOptions,
 ): Promise<void> => {
   reply.hijack()
   const { raw } = reply
@@ -81,7 +83,7 @@ export const sendEvents = async (
   raw.flushHeaders()
   const heartbeat = setInterval(() => {
     if (!raw.writableNeedDrain) raw.write(':\n\n')
-  }, HEARTBEAT)
+  }, every)
   /** Resolves when the socket takes more; false when it did not for too long, or is closed. */
   const taken = (): Promise<boolean> =>
     new Promise((resolve) => {
@@ -115,6 +117,8 @@ export const sendEvents = async (
       break
     }
     if (stands) {
+      // Behind the end nothing can be written any more, though the socket may still take what came before.
+      clearInterval(heartbeat)
       raw.end(written(failed(stalled(stall))))
       if (!(await ended())) raw.destroy()
     }

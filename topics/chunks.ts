@@ -135,8 +135,8 @@ export const generate = z.strictObject({
 })
 
 /**
- * The end of a request of this session that stands before this event and is not over: it ends with `finish: "cancelled"` as soon as it can,
- * whatever else waits in the session.
+ * The end of a request of this session that stands before this event and is not over: it ends as soon as it can, whatever else waits in the
+ * session; a `generate` with `finish: "cancelled"`, an `adapt` with `endedBy: "cancel"`, having learnt nothing.
  */
 export const cancel = z.strictObject({ type: z.literal('cancel'), id, requestId: generate.shape.requestId })
 
@@ -163,6 +163,8 @@ export const adapt = z.strictObject({
   evaluations: z.int().min(1).max(MAX_EVALUATIONS),
   /** Philox key of what is tried; the counter is the pulse. */
   seed: z.int().min(0).default(0),
+  /** By which a `cancel` names it. */
+  requestId: generate.shape.requestId.optional(),
 })
 
 /** The end of a session. Only `open` may follow: it begins a new context on the same clock. */
@@ -223,7 +225,7 @@ export const chunks: TopicContract = {
     { type: 'boundary', reset: false },
     { type: 'archive' },
     { type: 'retrieve', blocks: [3, 11] },
-    { type: 'adapt', evaluations: 40, seed: 1 },
+    { type: 'adapt', evaluations: 40, seed: 1, requestId: 'a1' },
     { type: 'close' },
     { type: 'delete' },
   ],

@@ -49,3 +49,7 @@ export const KEPT = {
 
 /** Characters of the regular expression that begins a record of several lines. */
 export const MAX_JOIN = 256
+
+/** What ended a request before its own end: a `cancel` event, a `delete` event of its session, or the worker, whose time for an adaptation was over. */
+export const endedBy = z.enum(['cancel', 'delete', 'time'])
+export type EndedBy = z.infer<typeof endedBy>

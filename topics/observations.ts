@@ -1,5 +1,5 @@
 import { z } from 'zod'
-import { cause, chain, count, KEPT, sessionId, type TopicContract } from './common.ts'
+import { cause, chain, count, endedBy, KEPT, sessionId, type TopicContract } from './common.ts'
 import { lineExample, lineNovelty } from './novelty.ts'
 
 const common = { version: z.literal(1), session: sessionId, cause }
@@ -71,7 +71,7 @@ const computed = z.number().nullable()
 /** The most stages of an `adapted` event, so that no event exceeds the record size of a log. */
 export const MOST_STAGES = 4096
 
-/** What an `adapt` event did. Nothing but this where the window had fewer than 2 tokens. */
+/** What an `adapt` event did. Nothing but this where the window had fewer than 2 tokens, and where it was ended. */
 export const adapted = z.strictObject({
   type: z.literal('adapted'),
   ...common,
@@ -95,6 +95,10 @@ export const adapted = z.strictObject({
   bound: count,
   /** Mean surprisal of the window's tokens, nats; null where the window had fewer than 2. */
   loss: z.strictObject({ before: computed, after: computed }).nullable(),
+  /** As asked; missing where the event has none. */
+  requestId: z.string().optional(),
+  /** It was ended before its own end, and nothing was learnt: no tokens, no evaluations. Missing: it was not. */
+  endedBy: endedBy.optional(),
 })
 /** An event of the observations topic: what an adaptation did. */
 export type Adapted = z.infer<typeof adapted>

@@ -1,5 +1,5 @@
 import { z } from 'zod'
-import { cause, chain, count, KEPT, MAX_JOIN, sessionId, sha256, type TopicContract } from './common.ts'
+import { cause, chain, count, endedBy, KEPT, MAX_JOIN, sessionId, sha256, type TopicContract } from './common.ts'
 import { keptRules } from './input.ts'
 import { lineNovelty } from './novelty.ts'
 
@@ -184,10 +184,15 @@ export const cancelled = z.strictObject({
   type: z.literal('cancelled'),
   version: z.literal(1),
   session: sessionId,
-  requestId: z.string(),
+  /** Missing: an `adapt` without one. */
+  requestId: z.string().optional(),
+  /** Of the request. */
   offset: count,
+  /** Tokens that it had generated; 0 of an `adapt`. */
   index: count,
-  /** The `cancel` event. */
+  /** Missing: a `cancel` event. */
+  endedBy: endedBy.exclude(['cancel']).optional(),
+  /** The `cancel` or `delete` event; where time ended it, the request itself. */
   cause,
 })
 /** Where a cancelled request ended. */

@@ -3,7 +3,7 @@ import { PART_BYTES } from '../../topics/snapshots.ts'
 import { STEP_TARGET } from '../engine/options.ts'
 import { ROOM_TURN } from '../operators/live-sessions.ts'
 import { SESSION_SHARE } from '../operators/places.ts'
-import { SNAPSHOT_RECORDS, type WorkerSettings, workerDefaults } from '../operators/settings.ts'
+import { ADAPT_TIME, SNAPSHOT_RECORDS, type WorkerSettings, workerDefaults } from '../operators/settings.ts'
 import { SOURCE_LIMITS } from '../streams/source.ts'
 import {
   blobFlags,
@@ -80,6 +80,10 @@ export const workerFlags = {
     ROOM_TURN,
     { min: 0 },
   ),
+  'adapt-time': whole('MS', 'that an adaptation may compute; then it is ended, having learnt nothing', ADAPT_TIME, {
+    min: 1,
+    max: 2_147_483_647,
+  }),
   'max-resident-bytes': optionalWhole('BYTES', 'memory of all contexts at most; idle ones beyond it go to files', {
     min: 1,
   }),
@@ -127,6 +131,7 @@ export const settingsOf = (
   snapshotRecords: flags['snapshot-records'],
   maxContexts: flags['max-contexts'],
   roomTurn: flags['context-turn'],
+  adaptTime: flags['adapt-time'],
   sessionShare: flags['session-share'],
   limits: { ...SOURCE_LIMITS, places: flags.places, readAhead: flags['read-ahead'] },
   partBytes: flags['part-bytes'],

@@ -170,7 +170,11 @@ const otherIn = (seen: Exclude<Observation, Observed>): SessionEvent => {
         draws: seen.draws.length,
       }
     case 'adapted':
-      return { type: 'mark', from: seen.pulse, text: `adapted with ${seen.evaluations} evaluations` }
+      return {
+        type: 'mark',
+        from: seen.pulse,
+        text: seen.endedBy ? 'an adaptation was ended' : `adapted with ${seen.evaluations} evaluations`,
+      }
     default:
       return { type: 'mark', from: seen.pulse, text: MARKS[seen.type] ?? seen.type }
   }

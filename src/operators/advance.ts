@@ -6,6 +6,7 @@
  * `run` says. These numbers are part of the state format: a replay must pass through the very heads that were committed.
  */
 import { MAX_RUN } from '../../topics/chunks.ts'
+import type { EndedBy } from '../../topics/common.ts'
 import { NOVELTY_SPAN } from '../../topics/novelty.ts'
 import { SURPRISAL_SPAN } from '../../topics/observations.ts'
 import type { Generated } from '../../topics/tokens.ts'
@@ -19,6 +20,7 @@ import type { Tokenizer } from '../models/tokenizer/types.ts'
 import * as conductor from '../state/conductor.ts'
 import { type Fingerprints, type Head, pulseMismatch } from '../state/head.ts'
 import { createHistory, type History } from '../state/history.ts'
+import type { StoredRecord } from '../streams/log.ts'
 import { AdaptingStopped, adaptedIn } from './adapted.ts'
 import { matcherOf, submitBound } from './bound.ts'
 import { createDetokenizer, NO_TEXT } from './detokenize.ts'
@@ -42,12 +44,15 @@ export interface Inference {
   /** `share`: whom the work counts for (shares.ts); default: the session. */
   submit(item: WorkItem, share?: string): Promise<WorkResult>
   /**
-   * Whether the request in the record at `offset` ends after `index` tokens because of a `cancel`. Asked before each run. What is computed
-   * again must be told what was decided then (`cancelled` records); absent: nothing is cancelled.
+   * What ends the request in the record at `offset` after `index` tokens, or its adaptation; null: it goes on. Asked before each run. What is
+   * computed again must be told what was decided then (`cancelled` records); absent: nothing ends before its own end.
    */
-  readonly isCancelled?: (offset: number, index: number) => boolean
-  /** Ends an adaptation that is under way: `advance` throws `AdaptingStopped` then. Absent: it goes on to its end. */
-  readonly stopping?: AbortSignal
+  readonly endedBy?: (offset: number, index: number) => EndedBy | null
+  /**
+   * Fires when the adaptation in the record is to end. `advance` throws `AdaptingStopped` then, unless `endedBy` says why. Absent: it goes on
+   * to its end.
+   */
+  readonly adapting?: (record: StoredRecord, id: string | null) => AbortSignal
   /** Runs another call that has the context to itself; absent where nobody closes contexts meanwhile. */
   readonly alone?: <T>(context: Context, call: () => Promise<T>) => Promise<T>
 }
@@ -298,15 +303,21 @@ const conclude = async (
     }
   }
   if (event.type === 'adapt') {
-    const { stopping: signal } = engine
-    const { type, evaluations, seed } = event
-    const request = { type, evaluations, seed: BigInt(seed), ...(signal && { signal }) }
-    failpoint('adapt.begun')
-    const result = await engine.submit({ context: session.context, tokens: NO_TOKENS, nats: false, request })
-    if (result.adapted === undefined && signal?.aborted === true) throw new AdaptingStopped()
-    failpoint('adapt.done')
-    outputs.push(adaptedIn(head, work, result))
-    head = moved(head, result, 0)
+    const ended = (): EndedBy | null => engine.endedBy?.(record.offset, 0) ?? null
+    let learnt: WorkResult | null = null
+    if (ended() === null) {
+      const signal = engine.adapting?.(record, event.id ?? null)
+      const { type, evaluations, seed } = event
+      const request = { type, evaluations, seed: BigInt(seed), ...(signal && { signal }) }
+      failpoint('adapt.begun')
+      learnt = await engine.submit({ context: session.context, tokens: NO_TOKENS, nats: false, request })
+      const isBroken = learnt.adapted === undefined && signal?.aborted === true
+      if (isBroken && ended() === null) throw new AdaptingStopped()
+      if (isBroken) learnt = null
+      failpoint('adapt.done')
+    }
+    outputs.push(adaptedIn(head, work, learnt ?? {}, learnt === null ? ended() : null))
+    if (learnt !== null) head = moved(head, learnt, 0)
   }
   if (event.type === 'open') {
     const { novelty, ...rest } = head
@@ -347,7 +358,7 @@ export const blank = (
  * Yields the steps of one event and leaves the session after the last of them. `fresh` says that the session began with
  * this event. Ending the iteration between two steps leaves the session at a head from which the next call resumes.
  *
- * A stop in the middle of an adaptation throws `AdaptingStopped`. What the session was fed of the event before is in its context, and in no
+ * A stop in the middle of an adaptation, which `endedBy` does not explain, throws `AdaptingStopped`. What the session was fed of the event before is in its context, and in no
  * step: neither is to be used any more.
  *
  * A state that stops being finite ends the event: the last step sets the session aside, as it was after the step before. Which step
@@ -466,7 +477,7 @@ export async function* advance(
         throw new SessionLost(
           `Session "${session.head.session}" stands at token ${index} of a request for ${event.maxTokens}, which ended before.`,
         )
-      if (engine.isCancelled?.(record.offset, index) === true) {
+      if ((engine.endedBy?.(record.offset, index) ?? null) !== null) {
         const ended = endOfRequest(session.head, work, event.requestId, 'cancelled')
         const head = finished({ ...session.head, generation: null }, work)
         session.history.end()

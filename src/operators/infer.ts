@@ -57,11 +57,13 @@ const named = (error: unknown, { session, record }: Tokenized): unknown => {
     : error
 }
 
-/** The step with what follows from its end, where a `cancel` was that. */
+/** The step with what follows from its end, where the request did not come to its own. */
 const obeying = (step: Step, requests: Requests): Step => {
   for (const output of step.outputs) {
     if (output.to === 'tokens' && output.value.finish === 'cancelled')
       return { ...step, awaited: true, cancelled: requests.ended(step.record, output.value) }
+    if (output.to === 'observations' && output.value.type === 'adapted' && output.value.endedBy !== undefined)
+      return { ...step, awaited: true, cancelled: requests.ended(step.record, { ...output.value, index: 0 }) }
   }
   return step
 }
@@ -180,7 +182,8 @@ const stepsOf = (deps: InferDeps, item: Valid | Rejected): AsyncIterable<Step> |
   if (item.kind === 'rejected') return item.record.value === null ? refused(deps, item) : [rejectedStep(item)]
   // One that finds its request has no step: the last step of the request finishes it.
   if (isCancel(item)) return deps.requests.cancel(item) ? [] : [rejectedStep(idleCancel(item))]
-  return item.event.type === 'generate' ? answered(deps, item) : run(deps, item)
+  const { type } = item.event
+  return type === 'generate' || type === 'adapt' ? answered(deps, item) : run(deps, item)
 }
 
 export const infer =

@@ -22,7 +22,10 @@ export interface ReplayDeps {
 /** The engine for what is computed again: a request that was cancelled ends where it did. */
 export const obeying = (engine: Inference, cancelled: ReplayDeps['cancelled']): Inference => ({
   ...engine,
-  isCancelled: (offset, index) => cancelled.get(offset)?.index === index,
+  endedBy(offset, index) {
+    const ended = cancelled.get(offset)
+    return ended?.index === index ? (ended.endedBy ?? 'cancel') : null
+  },
 })
 
 /** Bytes asked for at a time: for a few records not a whole megabyte of those behind them, which Kafka would send. */

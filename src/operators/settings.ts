@@ -40,6 +40,8 @@ export interface WorkerSettings {
   readonly sessionShare?: number | undefined
   /** How far the input is read beyond what is finished; default `SOURCE_LIMITS`. */
   readonly limits?: SourceLimits | undefined
+  /** How long an adaptation may compute before it is ended, having learnt nothing, ms; default `ADAPT_TIME`. */
+  readonly adaptTime?: number | undefined
   /** Where the folder for those files is made; default: the system's folder for temporary files. */
   readonly spillDir?: string | undefined
   /** Of a model whose memory lies outside: where archived blocks are, for all sessions of the worker. */
@@ -57,6 +59,8 @@ export const workerDefaults = {
 } as const satisfies WorkerSettings
 
 export const SNAPSHOT_RECORDS = 65_536
+/** Ten minutes. */
+export const ADAPT_TIME = 600_000
 
 /** The settings with their defaults, for the parts of a worker. */
 export const withDefaults = <T extends WorkerSettings>(settings: T) => ({
@@ -65,4 +69,5 @@ export const withDefaults = <T extends WorkerSettings>(settings: T) => ({
   partBytes: settings.partBytes ?? PART_BYTES,
   sessionShare: settings.sessionShare ?? SESSION_SHARE,
   captureBytes: settings.captureBytes ?? CAPTURE_BYTES,
+  adaptTime: settings.adaptTime ?? ADAPT_TIME,
 })

@@ -159,7 +159,7 @@ export const startTask = (partition: number, given: TaskOptions): Task => {
     const { blobs, cursor } = await openBlobs(claimed, state.cursor, heads)
     const { offset: from, done, topicId, logId, history, input } = cursor
     const watermark = createWatermark({ offset: from, done })
-    const requests = createRequests()
+    const requests = createRequests({ adaptTime: options.adaptTime })
     let inLog = 0
     let longest = (): MostWaiting<string | null> | null => null
     let told = Number.NEGATIVE_INFINITY
@@ -204,7 +204,7 @@ export const startTask = (partition: number, given: TaskOptions): Task => {
       log,
       names,
       model,
-      engine: { ...engine, stopping: stopping.signal },
+      engine: { ...engine, adapting: () => stopping.signal },
       cancelled: table.cancelled,
       heads: table.heads,
       validate: validation,
@@ -216,7 +216,11 @@ export const startTask = (partition: number, given: TaskOptions): Task => {
     sessions = createLiveSessions({
       table,
       model,
-      engine: { ...engine, isCancelled: requests.isCancelled, stopping: stopping.signal },
+      engine: {
+        ...engine,
+        endedBy: requests.endedBy,
+        adapting: (record, id) => AbortSignal.any([stopping.signal, requests.adapting(record, id)]),
+      },
       blobs,
       snapshotEvery: options.snapshotEvery,
       snapshotRecords: options.snapshotRecords,

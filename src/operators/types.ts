@@ -90,7 +90,7 @@ export const finishedBy = ({
   cancelled,
 }: Pick<Step, 'record' | 'done' | 'cancelled'>): readonly number[] => [
   ...(done ? [record.offset] : []),
-  ...(cancelled === undefined ? [] : [cancelled.cause.offset]),
+  ...(cancelled === undefined || cancelled.endedBy !== undefined ? [] : [cancelled.cause.offset]),
 ]
 
 /** State copied out of the engine right after a step, to become a snapshot. */
@@ -135,7 +135,7 @@ export interface Step {
   readonly done: boolean
   /** Its tokens belong to a request that asked for short records: somebody waits for them. */
   readonly awaited?: boolean
-  /** The request ended with this step because of a `cancel`, whose own record is finished with it. */
+  /** The request was ended with this step; where a `cancel` did that, its own record is finished with it. */
   readonly cancelled?: Cancelled
   /** The session was deleted with this step; `head` is null. */
   readonly deleted?: true

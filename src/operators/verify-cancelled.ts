@@ -1,58 +1,74 @@
 /**
- * Cancels under `verify`. At which token a cancel took effect follows from nothing in the input, so its `cancelled` record is obeyed; that it
- * belongs to a request and to a `cancel` of that request, and that the tokens end there, is checked.
+ * Requests under `verify` that did not come to their own ends. At which token a cancel took effect, and whether an adaptation was ended,
+ * follows from nothing in the input, so the `cancelled` record is obeyed; that it belongs to a request and to what could end it, and that
+ * outputs end there, is checked.
  */
-import { type Generated, generated } from '../../topics/tokens.ts'
+import type { EndedBy } from '../../topics/common.ts'
+import { adapted } from '../../topics/observations.ts'
+import type { Cancelled } from '../../topics/state.ts'
+import { generated } from '../../topics/tokens.ts'
 import type { StoredRecord } from '../streams/log.ts'
 import { textOf } from '../text.ts'
 import type { Inference } from './advance.ts'
 import { idleCancel } from './tokenize.ts'
-import { type Cancel, isCancel, type Rejected, type Step, type Tokenized, type Valid } from './types.ts'
+import type { Cancel, Rejected, Step, Tokenized, Valid } from './types.ts'
 import { compareDeadLetter } from './verify-compare.ts'
-import type { Scene } from './verify-scene.ts'
+import type { Ended, Scene } from './verify-scene.ts'
 import type { StoredState } from './verify-stored.ts'
 
 /**
- * Where a request ended by the tokens topic, else by its record: a record that is missing or says something else is a finding, and what follows
+ * Where a request ended by the outputs, else by its record: a record that is missing or says something else is a finding, and what follows
  * can be compared all the same.
  */
-export const cancelledIn =
-  ({ cancelled }: StoredState, told: ReadonlyMap<number, number>): NonNullable<Inference['isCancelled']> =>
-  (offset, index) =>
-    (told.get(offset) ?? cancelled.get(offset)?.what.index) === index
+export const endedIn =
+  ({ cancelled }: StoredState, told: ReadonlyMap<number, Ended>): NonNullable<Inference['endedBy']> =>
+  (offset, index) => {
+    const { what } = cancelled.get(offset) ?? {}
+    const ended = told.get(offset) ?? (what && { index: what.index, endedBy: what.endedBy ?? 'cancel' })
+    return ended?.index === index ? ended.endedBy : null
+  }
 
-const endIn = ({ value }: StoredRecord): Generated | null => {
+/** Topics that tell of ends. */
+export const TELL_ENDS = ['tokens', 'observations'] as const
+export const isTelling = (topic: string): boolean => TELL_ENDS.some((each) => each === topic)
+
+const endIn = ({ value }: StoredRecord): Ended | null => {
   const text = textOf(value ?? new Uint8Array(0))
-  if (!text.includes('"finish":"cancelled"')) return null
+  if (!text.includes('"finish":"cancelled"') && !text.includes('"endedBy":')) return null
+  let json: unknown
   try {
-    const parsed = generated.safeParse(JSON.parse(text))
-    return parsed.success && parsed.data.finish === 'cancelled' ? parsed.data : null
+    json = JSON.parse(text)
   } catch {
     // What is no event at all is a finding of the comparison.
     return null
   }
+  const tokens = generated.safeParse(json)
+  if (tokens.success) return tokens.data.finish === 'cancelled' ? { ...tokens.data, endedBy: 'cancel' } : null
+  const { data } = adapted.safeParse(json)
+  return data?.endedBy === undefined ? null : { ...data, index: 0, endedBy: data.endedBy }
 }
 
-/** Takes note of a record of the tokens topic, where it is the end of a request that was cancelled. */
-export const noteCancelled = ({ told }: Scene, record: StoredRecord): void => {
+/** Takes note of an output, where it is the end of a request that did not come to its own. */
+export const noteEnded = ({ told }: Scene, record: StoredRecord): void => {
   const end = endIn(record)
-  if (end !== null) told.set(end.cause.offset, end.index)
+  if (end !== null) told.set(end.cause.offset, end)
 }
 
 /**
- * Ends of cancelled requests, as the tokens topic tells them, of which no `cancelled` record is kept: the request has left the input, or its session was
+ * Ends of cancelled requests, as the outputs tell them, of which no `cancelled` record is kept: the request has left the input, or its session was
  * deleted since. The `cancel` may be there all the same, behind the `delete` too: it waits for no turn.
  */
 export const readGoneCancels = async (
   records: AsyncIterable<StoredRecord>,
   deleted: ReadonlyMap<string, number>,
   begin: number,
-): Promise<readonly Generated[]> => {
-  const gone: Generated[] = []
+): Promise<readonly Ended[]> => {
+  const gone: Ended[] = []
   if (deleted.size === 0 && begin === 0) return gone
   for await (const record of records) {
     const end = endIn(record)
-    if (end !== null && end.cause.offset < Math.max(begin, deleted.get(end.session) ?? 0)) gone.push(end)
+    if (end?.endedBy !== 'cancel') continue
+    if (end.cause.offset < Math.max(begin, deleted.get(end.session) ?? 0)) gone.push(end)
   }
   return gone
 }
@@ -70,57 +86,88 @@ export const verifyCancel = (scene: Scene, cancel: Cancel): void => {
   }
 }
 
-/** What looks at the steps of an event: a request ends as cancelled where the state topic says so, and nowhere else. */
+/** What looks at the steps of an event: a request ends before its own end where the state topic says so, and nowhere else. */
 export const verifyRequest = (
   { stored, told, options, partition, found }: Scene,
   { record, session, event }: Tokenized,
 ): ((step: Step) => void) => {
   const decided = stored.cancelled.get(record.offset)
-  if (event.type !== 'generate' || (decided === undefined && !told.has(record.offset))) return () => undefined
-  const request = `request "${event.requestId}" at offset ${record.offset}`
-  const index = told.get(record.offset)
-  if (index !== undefined && index !== decided?.what.index) {
-    const other =
-      decided === undefined ? 'no record of the state topic does' : `its record says after ${decided.what.index}`
-    const where = decided?.where ?? `${options.names.state}, partition ${partition}`
-    const message = `The tokens topic says that ${request} was cancelled after ${index} tokens, and ${other}.`
-    found({ kind: 'head', session, where, message })
+  const end = told.get(record.offset)
+  if ((event.type !== 'generate' && event.type !== 'adapt') || (decided === undefined && end === undefined))
+    return () => undefined
+  const isAdapt = event.type === 'adapt'
+  const placed = `${isAdapt ? 'the adaptation' : `request "${event.requestId}"`} at offset ${record.offset}`
+  const endOf = ({
+    index,
+    endedBy = 'cancel',
+  }: {
+    readonly index: number
+    readonly endedBy?: EndedBy | undefined
+  }): string => (isAdapt ? `was ended (${endedBy})` : `was cancelled after ${index} tokens`)
+  if (end !== undefined) {
+    const { index, endedBy = 'cancel' } = decided?.what ?? {}
+    if (index !== end.index || endedBy !== end.endedBy) {
+      const other =
+        decided === undefined ? 'no record of the state topic does' : `its record says that it ${endOf(decided.what)}`
+      const where = decided?.where ?? `${options.names.state}, partition ${partition}`
+      const topic = isAdapt ? 'observations topic' : 'tokens topic'
+      const message = `The ${topic} says that ${placed} ${endOf(end)}, and ${other}.`
+      found({ kind: 'head', session, where, message })
+    }
   }
-  return ({ done, outputs }) => {
-    const isEnd = outputs.some((output) => output.to === 'tokens' && output.value.finish === 'cancelled')
-    if (!done || isEnd || decided === undefined) return
-    const message = `The record says that ${request} was cancelled after ${decided.what.index} tokens; recomputed, it does not end there.`
+  return (step) => {
+    if (!step.done || isEnd(step) || decided === undefined) return
+    const message = `The record says that ${placed} ${endOf(decided.what)}; recomputed, it does not end there.`
     found({ kind: 'head', session, where: decided.where, message })
   }
 }
 
-/** Records of cancels that no request or no `cancel` of the input explains. */
+const isEnd = ({ outputs }: Step): boolean =>
+  outputs.some(
+    ({ ...output }) =>
+      (output.to === 'tokens' && output.value.finish === 'cancelled') ||
+      (output.to === 'observations' && output.value.type === 'adapted' && output.value.endedBy !== undefined),
+  )
+
+/** Records of ends that no request, or nothing of the input that could end it, explains. */
 export const strayCancels = ({ stored, begin, isDone, found }: Scene) => {
   /** Of each the halves of its explanation that are not met yet. */
   const open = new Map([...stored.cancelled].filter(([offset]) => offset >= begin).map(([, at]) => [at, 2]))
+  /** By what ended the requests. */
+  const causes = Map.groupBy(open.keys(), ({ what }) => what.cause.offset)
+  const isCause = ({ endedBy, requestId, offset }: Cancelled, { event, record }: Valid): boolean => {
+    if (endedBy === 'time') return record.offset === offset && event.type === 'adapt'
+    if (record.offset <= offset) return false
+    if (endedBy === 'delete') return event.type === 'delete'
+    return isDone(record.offset) && event.type === 'cancel' && event.requestId === requestId
+  }
+  const isRequest = ({ requestId, endedBy }: Cancelled, { event, record }: Valid): boolean =>
+    isDone(record.offset) &&
+    ((event.type === 'generate' && endedBy === undefined) || event.type === 'adapt') &&
+    event.requestId === requestId
   return {
     /** A record of the input. */
     met(record: StoredRecord, item: Valid | Rejected): void {
-      if (item.kind === 'rejected' || !isDone(record.offset)) return
-      const { session, event } = item
-      const decided = stored.cancelled.get(record.offset)
-      const halves = [
-        ...(event.type === 'generate' && decided !== undefined ? [decided] : []),
-        ...(isCancel(item) ? (stored.cancels.get(record.offset) ?? []) : []),
+      if (item.kind === 'rejected') return
+      const request = stored.cancelled.get(record.offset)
+      const met = [
+        ...(request !== undefined && isRequest(request.what, item) ? [request] : []),
+        ...(causes.get(record.offset) ?? []).filter(({ what }) => isCause(what, item)),
       ]
-      for (const half of halves) {
-        const { session: id, requestId, offset, cause } = half.what
-        const isSame = session === id && (event as { requestId?: string }).requestId === requestId
-        const left = open.get(half)
-        if (isSame && offset < cause.offset && left !== undefined) open.set(half, left - 1)
+      for (const at of met) {
+        const left = open.get(at)
+        if (left !== undefined && at.what.session === item.session) open.set(at, left - 1)
       }
     },
     /** All of the input was met. */
     conclude(): void {
       for (const [{ what, where }, left] of open) {
         if (left === 0) continue
-        const message = `The record says that the event at offset ${what.cause.offset} cancelled request "${what.requestId}" at offset ${what.offset}; the input has no such two events that are finished.`
-        found({ kind: 'head', session: what.session, where, message })
+        const { cause, requestId, offset, session, endedBy } = what
+        const request = requestId === undefined ? 'the adaptation' : `request "${requestId}"`
+        const did = endedBy === undefined ? 'cancelled' : `ended (${endedBy})`
+        const message = `The record says that the event at offset ${cause.offset} ${did} ${request} at offset ${offset}; the input has no such two events that are finished.`
+        found({ kind: 'head', session, where, message })
       }
     },
   }

@@ -1,6 +1,6 @@
 /** One partition under verification: the content of the log, and the findings so far. */
+import type { Cause, EndedBy } from '../../topics/common.ts'
 import type { TopicNames } from '../../topics/index.ts'
-import type { Generated } from '../../topics/tokens.ts'
 import type { Model, ModelInfo } from '../engine/types.ts'
 import type { Tokenizer } from '../models/tokenizer/types.ts'
 import type { BlockCacheOptions } from '../state/block-cache.ts'
@@ -105,6 +105,16 @@ export interface Subject {
   readonly isSilent: boolean
 }
 
+/** The end of a request that did not come to its own, as an output tells it. */
+export interface Ended {
+  readonly session: string
+  readonly requestId?: string | undefined
+  readonly cause: Cause
+  /** Tokens generated before. */
+  readonly index: number
+  readonly endedBy: EndedBy
+}
+
 /** One partition under verification. */
 export interface Scene {
   readonly options: VerifyOptions
@@ -119,10 +129,10 @@ export interface Scene {
   readonly outputs: readonly OutputTopic[]
   readonly stored: StoredState
   readonly deadLetters: ReadonlyMap<number, DeadLetter>
-  /** Of requests that were cancelled, by their offset, the index at which the tokens topic says that they ended. */
-  readonly told: Map<number, number>
+  /** Of requests that were ended, by their offset, where and by what the outputs say that they were. */
+  readonly told: Map<number, Ended>
   /** Ends of cancelled requests that left the input since, or whose sessions were deleted. */
-  readonly goneCancels: readonly Generated[]
+  readonly goneCancels: readonly Ended[]
   /** Forks that the input asks for. */
   readonly forks: readonly ForkEvent[]
   /** Of each session that was deleted, the offset of the last event that did it: nothing of it up to there is recomputed. */

@@ -45,9 +45,9 @@ export interface StoredState {
   readonly cursor: PartitionCursor | null
   /** Every head that is still there, oldest first. */
   readonly heads: ReadonlyMap<string, readonly At<Head>[]>
-  /** Cancels that took effect, by the offset of the request. */
+  /** Requests that did not come to their own ends, by their offsets. */
   readonly cancelled: ReadonlyMap<number, At<Cancelled>>
-  /** The same by the offset of the `cancel`. */
+  /** Those that a `cancel` ended, by its offset. */
   readonly cancels: ReadonlyMap<number, readonly At<Cancelled>[]>
 }
 
@@ -90,7 +90,8 @@ export const readState = async (
       found({ kind: 'head', session: keyText(record) || null, where, message: messageOf(error) })
     }
   }
-  const cancels = Map.groupBy(cancelled.values(), ({ what }) => what.cause.offset)
+  const byCancel = [...cancelled.values()].filter(({ what }) => what.endedBy === undefined)
+  const cancels = Map.groupBy(byCancel, ({ what }) => what.cause.offset)
   return { cursor, heads, cancelled, cancels }
 }
 

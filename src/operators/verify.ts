@@ -21,7 +21,15 @@ import { setAside } from './set-aside.ts'
 import { tokenizeEvent } from './tokenize.ts'
 import { isCancel, type Step, type Tokenized } from './types.ts'
 import { validateRecord } from './validate.ts'
-import { cancelledIn, noteCancelled, readGoneCancels, verifyCancel, verifyRequest } from './verify-cancelled.ts'
+import {
+  endedIn,
+  isTelling,
+  noteEnded,
+  readGoneCancels,
+  TELL_ENDS,
+  verifyCancel,
+  verifyRequest,
+} from './verify-cancelled.ts'
 import {
   compareDeadLetter,
   compareDeletions,
@@ -32,6 +40,7 @@ import {
   outlived,
 } from './verify-compare.ts'
 import {
+  type Ended,
   noTotals,
   type Scene,
   type Subject,
@@ -103,7 +112,7 @@ const createSubjects = async (
         continue
       }
       subject.outputs[topic].push(record)
-      if (topic === 'tokens') noteCancelled(scene, record)
+      if (isTelling(topic)) noteEnded(scene, record)
     }
   }
   return subjects
@@ -309,7 +318,7 @@ const verifyPartition = async (
   const validation = { format, input, vocabSize: model.vocabSize, readsText: tokenizer !== null }
   const forks = await forkEvents(log, names.chunks, partition, [begin, end], validation)
   const hasAlerts = await hasTopic(log, names.alerts)
-  const told = new Map<number, number>()
+  const told = new Map<number, Ended>()
   const deleted = await readDeletions(log, names, partition)
   const scene: Scene = {
     options,
@@ -321,7 +330,7 @@ const verifyPartition = async (
       tokenizer,
       submit: contexts.submit,
       historyFrom: historyFrom(cursor),
-      isCancelled: cancelledIn(stored, told),
+      endedBy: endedIn(stored, told),
     },
     validation,
     outputs: OUTPUTS.filter((topic) => topic !== 'alerts' || hasAlerts),
@@ -329,7 +338,9 @@ const verifyPartition = async (
     deadLetters: await readDeadLetters(log, names, partition),
     told,
     forks,
-    goneCancels: await readGoneCancels(all(log, names.tokens, partition), deleted, begin),
+    goneCancels: (
+      await Promise.all(TELL_ENDS.map((topic) => readGoneCancels(all(log, names[topic], partition), deleted, begin)))
+    ).flat(),
     deleted,
     firsts: new Map(forks.map(({ parent }) => [parent, Number.POSITIVE_INFINITY])),
     gap: forks.length === 0 ? Number.POSITIVE_INFINITY : await firstGap(log, names.chunks, partition, [begin, end]),

@@ -175,7 +175,7 @@ export class SessionManager {
             perspectives.experts.push(...expertsOf(result, shape!))
           },
         }),
-        isCancelled: () => signal?.aborted === true,
+        signal,
       })
       const likeliest = event.topLogprobs > 0 ? { topLogprobs: top } : {}
       return { ...out, ...likeliest, ...(noted && { perspectives }), head: entry.head }
@@ -207,14 +207,16 @@ export class SessionManager {
    */
   adapt(session: SessionHandle | string, options: AdaptOptions): Promise<Adaptation> {
     return this.#inTurn(session, async (entry) => {
-      const event = parsed(adaptSchema, { ...options, type: 'adapt' }, 'The options of adapt')
+      const { signal, ...asked } = options
+      const event = parsed(adaptSchema, { ...asked, type: 'adapt' }, 'The options of adapt')
       const told: Omit<Adaptation, 'head'>[] = []
       await this.#advance(entry, event, utf8.encode(JSON.stringify(event)), {
         observation(value) {
           if (value.type !== 'adapted') return
-          const { pulse, tokens, evaluations, stages, bound, loss } = value
-          told.push({ pulse, tokens, evaluations, stages, bound, loss })
+          const { pulse, tokens, evaluations, stages, bound, loss, endedBy } = value
+          told.push({ pulse, tokens, evaluations, stages, bound, loss, ...(endedBy && { endedBy }) })
         },
+        signal,
       })
       return { ...told[0]!, head: entry.head }
     })
@@ -480,11 +482,12 @@ export class SessionManager {
       readonly tokens?: (run: Generated) => void
       /** Asks what draws find. */
       readonly drawn?: (result: WorkResult) => void
-      /** Asked before each run of a request. */
-      readonly isCancelled?: () => boolean
+      /** Ends the request before its next run, or the adaptation between two evaluations. */
+      readonly signal?: AbortSignal | undefined
     },
   ): Promise<void> {
     const { handle, context } = entry
+    const { signal } = observed
     const { id } = handle
     if (entry.status === 'assessed' || entry.left === 0) {
       misuse(
@@ -506,7 +509,8 @@ export class SessionManager {
     const engine = {
       model: this.#model,
       tokenizer: this.#tokenizer,
-      isCancelled: observed.isCancelled ?? (() => false),
+      endedBy: () => (signal?.aborted ? ('cancel' as const) : null),
+      ...(signal && { adapting: () => signal }),
       async submit(item: WorkItem) {
         const asks = observed.drawn !== undefined && item.generate !== undefined
         const result = await probed(asks ? { ...item, perspectives: true } : item)

@@ -85,11 +85,14 @@ export interface Remembered {
 }
 
 /** The fields of an `adapt` event. */
-export type AdaptOptions = Omit<z.input<typeof adapt>, 'type' | 'id'>
+export type AdaptOptions = Omit<z.input<typeof adapt>, 'type' | 'id' | 'requestId'> & {
+  /** Ends the adaptation between two evaluations: nothing is learnt, and `endedBy` says so. */
+  readonly signal?: AbortSignal
+}
 
 /** What an adaptation did: the members of an `adapted` event. */
 export type Adaptation = Readonly<
-  Pick<Adapted, 'pulse' | 'tokens' | 'evaluations' | 'stages' | 'bound' | 'loss'> & { head: Head }
+  Pick<Adapted, 'pulse' | 'tokens' | 'evaluations' | 'stages' | 'bound' | 'loss' | 'endedBy'> & { head: Head }
 >
 
 /** The sampling options of a `generate` event. */

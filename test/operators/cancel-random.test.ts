@@ -115,7 +115,7 @@ const run = async (acts: readonly Act[]): Promise<void> => {
     await running.idle()
     await running.worker.stop()
     const { cancelled } = await readPartitionState(bench.log, bench.names, 0, 1 << 30)
-    const at = new Map([...cancelled.values()].map(({ requestId, index }) => [requestId, index]))
+    const at = new Map([...cancelled.values()].map(({ requestId, index }) => [requestId!, index]))
     const refused = (await bench.records('deadletters')).filter(({ value }) => Buffer.from(value!).includes('"cancel"'))
     expect(at.size + refused.length).toBe(cancels)
     inTheMiddle += [...at.values()].filter((index) => index > 0).length

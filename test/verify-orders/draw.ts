@@ -80,6 +80,8 @@ const settingsOf = ({ chance, next }: Dice) => {
   }
 }
 
+const cancelOf = (session: string, requestId: string): Fed => [session, { type: 'cancel', requestId }]
+
 /** The next event or two. */
 const step = (dice: Dice, believed: Believed, { remembers, adapts }: Abilities, tokens: number): readonly Fed[] => {
   const { below, chance, pick, next } = dice
@@ -122,7 +124,7 @@ const step = (dice: Dice, believed: Believed, { remembers, adapts }: Abilities, 
   if (kind < 0.57) return [request(any())]
   if (kind < 0.61 && requests.length > 0) {
     const [session, requestId] = pick(requests.slice(-3))
-    return [[session, { type: 'cancel', requestId }]]
+    return [cancelOf(session, requestId)]
   }
   if (kind < 0.67) return [[any(), { type: 'boundary', reset: chance(0.6) }]]
   if (kind < 0.71) return [[any(), { type: 'open', ...settingsOf(dice) }]]
@@ -137,8 +139,16 @@ const step = (dice: Dice, believed: Believed, { remembers, adapts }: Abilities, 
       ],
     ]
   }
-  if (kind < 0.84 && (adapts || chance(0.1)))
-    return [[any(), { type: 'adapt', evaluations: 1 + below(12), seed: below(9) }]]
+  if (kind < 0.84 && (adapts || chance(0.1))) {
+    const session = any()
+    // A long one is likely to be ended by the worker, or by a cancel or a deletion that comes next.
+    const evaluations = chance(0.3) ? 400 : 1 + below(12)
+    const adapt = { type: 'adapt', evaluations, seed: below(9) } as const
+    if (chance(0.5)) return [[session, adapt]]
+    const requestId = `r${requests.length}`
+    requests.push([session, requestId])
+    return [[session, { ...adapt, requestId }], ...(chance(0.3) ? [cancelOf(session, requestId)] : [])]
+  }
   if (kind < 0.86) return [[any(), pick(BAD)]]
   return [text(any())]
 }
@@ -169,7 +179,7 @@ export const drawOrder = (seed: number, { model: given, kills, log }: DrawOption
   const runs = Array.from({ length: count }, (_, at) => {
     const own = all.slice(at * share, (at + 1) * share)
     const lateFrom = chance(0.4) ? below(own.length + 1) : own.length
-    const settings: Omit<Settings, 'tight' | 'roomTurn'> = {
+    const settings: Omit<Settings, 'tight' | 'roomTurn' | 'adaptTime'> = {
       snapshotEvery: pick([1, 8, 64, 4096]),
       commitInterval: pick([0, 5, 50]),
       maxContexts: pick([1, 3, 16]),
@@ -188,6 +198,9 @@ export const drawOrder = (seed: number, { model: given, kills, log }: DrawOption
   return {
     model,
     partitions: chance(0.15) ? 2 : 1,
-    runs: runs.map((run) => ({ ...run, settings: { ...run.settings, tight: chance(0.4), roomTurn: pick([0, 2000]) } })),
+    runs: runs.map((run) => ({
+      ...run,
+      settings: { ...run.settings, tight: chance(0.4), roomTurn: pick([0, 2000]), adaptTime: pick([1, 20, 60_000]) },
+    })),
   }
 }

@@ -16,6 +16,8 @@ export interface Settings {
   readonly maxContexts: number
   /** How long an event keeps its context while others wait for one, ms; default: that of a worker. */
   readonly roomTurn?: number
+  /** How long an adaptation may compute, ms; default: that of a worker. */
+  readonly adaptTime?: number
   readonly compactFloor: number
   readonly sessionShare: number
   /** Memory for about two contexts: others go to files. Of a worker in a process of its own it is always so. */

@@ -65,6 +65,7 @@ const runKilled = async (
     ['--snapshot-every', settings.snapshotEvery],
     ['--max-contexts', settings.maxContexts],
     ['--context-turn', settings.roomTurn ?? 2000],
+    ['--adapt-time', settings.adaptTime ?? 600_000],
     ['--compact-floor', settings.compactFloor],
     ['--session-share', settings.sessionShare],
     ['--threads', 1],

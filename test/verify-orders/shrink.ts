@@ -33,6 +33,7 @@ function* smaller(order: Order): Generator<Order> {
       commitInterval: 5,
       maxContexts: 16,
       roomTurn: 2000,
+      adaptTime: 60_000,
       compactFloor: 1 << 20,
       sessionShare: 64,
       tight: false,

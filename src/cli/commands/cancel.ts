@@ -18,14 +18,14 @@ const eventOf = (requestId: string): ChunkInput => {
 export const cancel = command({
   name: 'cancel',
   about:
-    'Ends a request to generate, whatever else waits in its session: a worker that has read this event ends it after the run of tokens in hand, or at its turn where it has not begun.',
+    'Ends a request to generate or to adapt, whatever else waits in its session: a worker that has read this event ends it after the run of tokens in hand, or between two evaluations, in which case nothing is learnt; at its turn where it has not begun.',
   args: [
     { name: 'SESSION', help: 'the session of the request', required: true },
     { name: 'REQUEST', help: 'its id, as feed printed it or --request-id named it', required: true },
   ],
   flags: { ...logFlags, 'input-topic': optional('TOPIC', 'write to this topic instead of PREFIX.chunks') },
   notes:
-    'The last record of the request in the tokens topic says "cancelled". A request that is over already, or that nobody knows, makes this event a dead letter: continuo tail --topic deadletters shows it.',
+    'The last record of the request in the tokens topic says "cancelled"; an "adapted" observation says "endedBy". A request that is over already, or that nobody knows, makes this event a dead letter: continuo tail --topic deadletters shows it.',
   examples: ['cancel book 5f0c2f7e-36c1-4ad6-9b3e-0a4e7e1d2c11 --log file:continuo.db'],
   async run(flags, [given, requestId]) {
     const session = checkSession(given!, 'SESSION')

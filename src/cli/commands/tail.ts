@@ -28,7 +28,11 @@ const eventText = (event: MemoryEvent): string => {
 
 const nats = (value: number | null): string => (value === null ? 'no number' : value.toFixed(3))
 
-const adaptedLine = ({ session, pulse, tokens, evaluations, stages, bound, loss }: Adapted): string => {
+const BY = { cancel: 'a cancel', delete: 'the deletion of its session', time: '--adapt-time of its worker' } as const
+
+const adaptedLine = ({ session, pulse, tokens, evaluations, stages, bound, loss, endedBy }: Adapted): string => {
+  if (endedBy !== undefined)
+    return `${session}  adaptation at pulse ${pulse} ended by ${BY[endedBy]}: nothing was learnt`
   const kept = stages.filter(({ accepted }) => accepted).length
   const what =
     loss === null

@@ -108,7 +108,9 @@ export const verifyRequest = (
     const { index, endedBy = 'cancel' } = decided?.what ?? {}
     if (index !== end.index || endedBy !== end.endedBy) {
       const other =
-        decided === undefined ? 'no record of the state topic does' : `its record says that it ${endOf(decided.what)}`
+        decided === undefined
+          ? 'no record of the state topic does'
+          : `its record says ${isAdapt ? endedBy : `after ${index}`}`
       const where = decided?.where ?? `${options.names.state}, partition ${partition}`
       const topic = isAdapt ? 'observations topic' : 'tokens topic'
       const message = `The ${topic} says that ${placed} ${endOf(end)}, and ${other}.`

@@ -146,7 +146,7 @@ const gateway = async (model: Model): Promise<Path> => {
     logger: { info: () => undefined, warn: console.error, error: console.error },
     limits: { ...LIMITS, rate: 0 },
     served: {
-      ...{ id: 'bench', vocabSize: model.vocabSize, tokenizer: null },
+      ...{ id: 'bench', vocabSize: model.vocabSize, positions: null, tokenizer: null },
       about: { type: model.modelType, levels: [], outerMemory: false, torus: null },
       form: () => Promise.reject(new Error('no conversation is asked for')),
     },

@@ -110,7 +110,7 @@ const stream = async (place: Place) => {
   }
   const quiet = { info: () => undefined, warn: console.error, error: console.error }
   const served = {
-    ...{ id: 'demo', vocabSize: model.vocabSize, tokenizer },
+    ...{ id: 'demo', vocabSize: model.vocabSize, positions: null, tokenizer },
     about: { type: model.modelType, levels: [], outerMemory: false, torus: null },
     form: () => Promise.reject(new Error('no conversation is asked for')),
   }

@@ -126,6 +126,17 @@ export async function* merged<T>(sources: readonly AsyncGenerator<T>[], stop: ()
   }
 }
 
+/** What the worker says of an event that it refused. Of a context that is full, in the words and by the code that clients look for. */
+const refusedBy = (reason: string): Refusal => {
+  const [, needed, most] = /^context overflow: (\d+) positions exceed the (\d+) of one context/.exec(reason) ?? []
+  if (needed === undefined) return new Refusal(400, reason, { code: 'event_refused' })
+  return new Refusal(
+    400,
+    `This model's maximum context length is ${most} tokens, and the request makes it ${needed}. Leave out what stands first, or begin another session.`,
+    { code: 'context_length_exceeded' },
+  )
+}
+
 /** Which records belong to a request. */
 export interface Wanted {
   run(run: Generated): boolean
@@ -138,34 +149,42 @@ export const wantedOf = ({ offsets }: Sent, generate: number): Wanted => ({
   letter: (offset) => offsets.includes(offset),
 })
 
+/** What the worker refuses of the events, as it comes; ends with the signal. */
+export async function* refusalsOf(
+  { deadLetters }: Topics,
+  session: string,
+  { partition, deadLettersFrom }: Place,
+  wanted: Pick<Wanted, 'letter'>,
+  signal: AbortSignal,
+): AsyncGenerator<Refusal> {
+  for await (const record of deadLetters.records(partition, session, deadLettersFrom, signal)) {
+    const headers = headersOf(record)
+    if (wanted.letter(Number(headers[DEAD_LETTER_HEADERS.offset]), record))
+      yield refusedBy(headers[DEAD_LETTER_HEADERS.reason] ?? 'The event was refused without a reason.')
+  }
+}
+
 /**
  * What a `generate` event brings, up to and with the run that has a `finish`. Throws a Refusal (400) where the worker refused one of the
  * events (the event is in the dead letters), and where the session was set aside (409). Where `signal` is aborted the iteration ends without a `finish`.
  */
 export async function* answersTo(
-  { tokens, deadLetters }: Topics,
+  topics: Topics,
   session: string,
-  { partition, tokensFrom, deadLettersFrom }: Place,
+  place: Place,
   wanted: Wanted,
   signal: AbortSignal,
 ): AsyncGenerator<Generated> {
   const over = new AbortController()
   const ends = AbortSignal.any([signal, over.signal])
   async function* runs(): AsyncGenerator<Generated> {
-    for await (const record of tokens.records(partition, session, tokensFrom, ends)) {
+    for await (const record of topics.tokens.records(place.partition, session, place.tokensFrom, ends)) {
       const run = generatedIn(record)
       if (wanted.run(run)) yield run
     }
   }
-  async function* refusals(): AsyncGenerator<Refusal> {
-    for await (const record of deadLetters.records(partition, session, deadLettersFrom, ends)) {
-      const headers = headersOf(record)
-      if (!wanted.letter(Number(headers[DEAD_LETTER_HEADERS.offset]), record)) continue
-      const reason = headers[DEAD_LETTER_HEADERS.reason] ?? 'The event was refused without a reason.'
-      yield new Refusal(400, reason, { code: 'event_refused' })
-    }
-  }
-  for await (const answer of merged<Generated | Refusal>([runs(), refusals()], () => over.abort())) {
+  const refusals = refusalsOf(topics, session, place, wanted, ends)
+  for await (const answer of merged<Generated | Refusal>([runs(), refusals], () => over.abort())) {
     if (answer instanceof Refusal) throw answer
     if (answer.finish === 'stopped')
       throw new Refusal(409, `Session "${session}" was set aside while it generated; GET /v1/sessions/ID says why.`, {

@@ -2,7 +2,6 @@
 import type { ChunkInput } from '../../topics/chunks.ts'
 import { textEvents } from '../client/chunks.ts'
 import { CHUNK_BYTES } from '../client/feed.ts'
-import type { Message } from '../models/chat/index.ts'
 import type { CompletionRequest } from './openai-schema.ts'
 import { Refusal } from './refusal.ts'
 import type { Served } from './service.ts'
@@ -67,20 +66,4 @@ export const promptOf = async (
   if (!one.isWellFormed())
     throw new Refusal(400, 'The prompt has half a surrogate pair; it is to be text in Unicode.', { param: 'prompt' })
   return { events: await events(one), tokens: null }
-}
-
-/** Throws a Refusal (400). */
-export const checkMessages = (messages: readonly Message[], param: string): void => {
-  const last = messages.at(-1)!
-  if (last.role !== 'user')
-    throw new Refusal(
-      400,
-      `The last message is the one that is answered: its role is "user", this one's "${last.role}".`,
-      { param },
-    )
-  const odd = messages.findIndex(({ content }) => !content.isWellFormed())
-  if (odd >= 0)
-    throw new Refusal(400, 'The message has half a surrogate pair; it is to be text in Unicode.', {
-      param: `${param}.${odd}.content`,
-    })
 }

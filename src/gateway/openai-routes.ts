@@ -3,7 +3,8 @@ import { randomUUID } from 'node:crypto'
 import type { FastifyInstance } from 'fastify'
 import { type Piece, type ScoredToken, tokenLogprob } from './answer.ts'
 import { type Answering, answer, type Job, type Shape, type Usage } from './openai-answer.ts'
-import { checkMessages, idEvents, MAX_TOKENS, promptOf } from './openai-prompt.ts'
+import { checkMessages } from './openai-messages.ts'
+import { idEvents, MAX_TOKENS, promptOf } from './openai-prompt.ts'
 import {
   boundBy,
   type ChatRequest,
@@ -13,7 +14,6 @@ import {
   completionRequest,
   drawingOf,
   parsedBody,
-  sessionOfUser,
 } from './openai-schema.ts'
 import { Refusal } from './refusal.ts'
 import type { ServerEvent } from './sse.ts'
@@ -45,12 +45,14 @@ const likeliest = ({ text, logprob, top = [] }: ScoredToken): Record<string, num
 const completionShape = (asked: Asked): Shape => {
   const { model, logprobs, includeUsage } = asked
   const about = { id: `cmpl-${randomUUID()}`, object: 'text_completion', created: seconds(), model }
+  /** Whole characters of the answer before a token (code points, as vLLM counts them). */
   let offset = 0
+  const characters = new TextDecoder('utf-8', { ignoreBOM: true })
   const scored = (tokens: readonly ScoredToken[]) => {
     if (logprobs === undefined) return null
-    const offsets = tokens.map(({ text }) => {
+    const offsets = tokens.map(({ bytes }) => {
       const at = offset
-      offset += text.length
+      offset += [...characters.decode(bytes, { stream: true })].length
       return at
     })
     return {
@@ -134,7 +136,7 @@ const chatShape = (asked: Asked): Shape => {
 
 const common = (body: CompletionRequest | ChatRequest) => ({
   model: body.model,
-  session: sessionOfUser(body.user),
+  session: undefined,
   stop: body.stop,
   drawing: drawingOf(body),
   seed: body.seed,
@@ -148,7 +150,9 @@ export const openaiRoutes = (app: FastifyInstance, answering: Answering, created
     model: served.id,
     includeUsage: options?.include_usage ?? false,
   })
-  const card = { id: served.id, object: 'model', created, owned_by: 'continuo' }
+  /** The length of a context by the names that vLLM and other servers give it. */
+  const length = served.positions === null ? {} : { max_model_len: served.positions, context_length: served.positions }
+  const card = { id: served.id, object: 'model', created, owned_by: 'continuo', ...length }
   app.get('/v1/models', async () => ({ object: 'list', data: [card] }))
   app.get('/v1/models/*', async (request) => {
     const { '*': id } = request.params as { readonly '*': string }

@@ -7,8 +7,8 @@ import { z } from 'zod'
 import { type Grammar, type GrammarInput, generate, grammar } from '../../topics/chunks.ts'
 import { faultOfGrammar } from '../grammar/index.ts'
 import { schemaFault } from '../issues.ts'
+import { inputItem, MOST_MESSAGES, message } from './openai-messages.ts'
 import { Refusal } from './refusal.ts'
-import { checkSession } from './service.ts'
 
 /** Values of a parameter that ask for nothing, and why others are refused. */
 interface Lack {
@@ -19,7 +19,6 @@ const lack = (why: string, ...neutral: readonly unknown[]): Lack => ({ why, neut
 
 const ONE = 'One request gives one answer. Send as many requests as answers are wanted.'
 const TOOLS = 'There are no tools: the model gives text, and the client makes of it what it wants.'
-const KEPT = 'Everything is in the log, and nowhere else.'
 
 const LACKING: Readonly<Record<string, Lack>> = {
   n: lack(ONE, 1),
@@ -39,8 +38,6 @@ const LACKING: Readonly<Record<string, Lack>> = {
   verbosity: lack('The length of an answer is bounded by max_tokens alone.'),
   web_search_options: lack('The model searches nothing.'),
   service_tier: lack('There is one tier.', 'auto', 'default'),
-  store: lack(KEPT, false),
-  metadata: lack(KEPT, {}),
   background: lack('A response is read while it is made, or later by its id.', false),
   include: lack('There is nothing more to include.', []),
   truncation: lack('A context is never cut.', 'disabled'),
@@ -78,14 +75,18 @@ const drawing = {
   presence_penalty: shape.presencePenalty,
   frequency_penalty: shape.frequencyPenalty,
   repetition_penalty: shape.repetitionPenalty,
-  repeat_last_n: shape.penaltyLast,
+  repeat_last_n: shape.penaltyLast.unwrap().optional(),
   logit_bias: shape.logitBias,
   stop_token_ids: shape.stopTokens,
   ignore_eos: shape.ignoreEnd,
 }
 const drawingSchema = z.strictObject(drawing)
+const DEFAULT_LAST = shape.penaltyLast.parse(undefined)
 
-/** The same as members of a `generate` event. */
+/**
+ * The same as members of a `generate` event. Presence and frequency penalties count tokens of the answer alone, as OpenAI's do; a repetition
+ * penalty counts those before it, too (vLLM), and an event has one length for all three.
+ */
 export const drawingOf = (body: z.output<typeof drawingSchema>) => ({
   temperature: body.temperature,
   topP: body.top_p,
@@ -94,17 +95,32 @@ export const drawingOf = (body: z.output<typeof drawingSchema>) => ({
   presencePenalty: body.presence_penalty,
   frequencyPenalty: body.frequency_penalty,
   repetitionPenalty: body.repetition_penalty,
-  penaltyLast: body.repeat_last_n,
+  penaltyLast: body.repeat_last_n ?? (body.repetition_penalty === 1 ? 0 : DEFAULT_LAST),
   logitBias: body.logit_bias,
   stopTokens: body.stop_token_ids,
   ignoreEnd: body.ignore_eos,
 })
 export type Drawing = ReturnType<typeof drawingOf>
 
+/** Of the client's books: they ask for nothing of the answer, and the log has every request and answer anyway. */
+const hints = {
+  user: z.string().optional(),
+  safety_identifier: z.string().optional(),
+  prompt_cache_key: z.string().optional(),
+  prompt_cache_retention: z.string().optional(),
+  metadata: z.record(z.string(), z.string()).optional(),
+  store: z.boolean().optional(),
+}
+
 const common = {
   model: z.string(),
   stream: z.boolean().default(false),
-  stream_options: z.strictObject({ include_usage: z.boolean().default(false) }).optional(),
+  stream_options: z
+    .strictObject({
+      include_usage: z.boolean().default(false),
+      include_obfuscation: z.literal(false, 'expected false: no padding is put into streams').optional(),
+    })
+    .optional(),
   max_tokens: tokens.optional(),
   ...drawing,
   seed: z.int().min(0).optional(),
@@ -118,7 +134,7 @@ const common = {
       shape.stop,
     ])
     .default([]),
-  user: z.string().optional(),
+  ...hints,
   /** Not OpenAI's: a text in GBNF, as other servers of their protocol have it, or an object as in a `generate` event. */
   grammar: z.union([z.string().transform((text) => ({ type: 'gbnf' as const, text })), shape.grammar]).optional(),
 }
@@ -151,17 +167,6 @@ export const completionRequest = z.strictObject({
 })
 export type CompletionRequest = z.output<typeof completionRequest>
 
-/** A template takes some hundred steps for each, while everybody waits. */
-const MOST_MESSAGES = 1000
-
-const part = z.strictObject({ type: z.literal('text'), text: z.string() })
-const content = z.union([z.string(), z.array(part).transform((parts) => parts.map(({ text }) => text).join(''))])
-const message = z.strictObject({
-  role: z
-    .enum(['system', 'developer', 'user', 'assistant'])
-    .transform((role) => (role === 'developer' ? 'system' : role)),
-  content,
-})
 export const chatRequest = z.strictObject({
   ...common,
   max_completion_tokens: tokens.optional(),
@@ -172,17 +177,11 @@ export const chatRequest = z.strictObject({
 })
 export type ChatRequest = z.output<typeof chatRequest>
 
-const written = z.strictObject({ type: z.enum(['input_text', 'output_text']), text: z.string() })
-const item = z.strictObject({
-  type: z.literal('message').optional(),
-  role: message.shape.role,
-  content: z.union([z.string(), z.array(written).transform((parts) => parts.map(({ text }) => text).join(''))]),
-})
 export const responseRequest = z.strictObject({
   model: common.model,
   input: z.union([
     z.string().transform((text) => [{ role: 'user' as const, content: text }]),
-    z.array(item).min(1).max(MOST_MESSAGES),
+    z.array(inputItem).min(1).max(MOST_MESSAGES),
   ]),
   instructions: z.string().optional(),
   max_output_tokens: tokens.optional(),
@@ -192,7 +191,7 @@ export const responseRequest = z.strictObject({
   include: z.array(z.literal('message.output_text.logprobs')).default([]),
   stream: common.stream,
   text: z.strictObject({ format: textFormat.default({ type: 'text' }) }).default({ format: { type: 'text' } }),
-  user: common.user,
+  ...hints,
   grammar: common.grammar,
   /** Whether another request may go on where this one ends. */
   store: z.boolean().default(true),
@@ -248,7 +247,3 @@ export const checkAlternatives = (top: number, logprobs: boolean): void => {
       param: 'top_logprobs',
     })
 }
-
-/** The session that `user` names; undefined: a session of the request's own. */
-export const sessionOfUser = (user: string | undefined): string | undefined =>
-  user === undefined || user === '' ? undefined : checkSession(user, 'user')

@@ -11,13 +11,16 @@ import type { StoredRecord } from '../streams/log.ts'
 import { openAnswer, type Piece, type ScoredToken, tokenLogprob } from './answer.ts'
 import { answersTo, generatedIn, sendCancel, type Wanted } from './ask.ts'
 import { type Answering, type Asking, answer, type Job, type Shape, type Usage } from './openai-answer.ts'
-import { checkMessages, idEvents, MAX_TOKENS } from './openai-prompt.ts'
-import { boundBy, drawingOf, parsedBody, responseRequest, sessionOfUser } from './openai-schema.ts'
+import { checkMessages, messagesOf } from './openai-messages.ts'
+import { idEvents, MAX_TOKENS } from './openai-prompt.ts'
+import { boundBy, drawingOf, parsedBody, responseRequest } from './openai-schema.ts'
 import { Refusal } from './refusal.ts'
 import { failureBody, goneSignal } from './service.ts'
 import { type ServerEvent, sendEvents } from './sse.ts'
 
 const PREFIX = 'resp_'
+/** Of the one item of a response: the rest is the response's. */
+const ITEM = 'msg_'
 /** Of a `generate` event's requestId. */
 const MOST_ID = 256
 
@@ -47,25 +50,31 @@ const locate = ({ session, partition, tokensFrom, deadLettersFrom, promptTokens 
       400,
       'The id of a response has the name of its session in it; this one is too long. Take at most 60 characters.',
       {
-        param: 'user',
+        param: 'x-session',
       },
     )
   return { id, nonce, partition, tokensFrom, deadLettersFrom, created, inputTokens, session }
 }
 
-const locatedBy = (id: string, param: string): Located => {
-  const unknown = new Refusal(404, 'There is no response of this id.', { code: 'response_not_found', param })
-  if (!id.startsWith(PREFIX) || id.length > MOST_ID) throw unknown
+/** What such an id says; null: it is no id of a response. */
+const locatedIn = (id: string): Located | null => {
+  if (!id.startsWith(PREFIX) || id.length > MOST_ID) return null
   let fields: unknown
   try {
     fields = JSON.parse(Buffer.from(id.slice(PREFIX.length), 'base64url').toString())
   } catch {
-    throw unknown
+    return null
   }
   const parsed = located.safeParse(fields)
-  if (!parsed.success) throw unknown
+  if (!parsed.success) return null
   const [nonce, partition, tokensFrom, deadLettersFrom, created, inputTokens, session] = parsed.data
   return { id, nonce, partition, tokensFrom, deadLettersFrom, created, inputTokens, session }
+}
+/** Throws a Refusal (404). */
+const locatedBy = (id: string, param: string): Located => {
+  const at = locatedIn(id)
+  if (at !== null) return at
+  throw new Refusal(404, 'There is no response of this id.', { code: 'response_not_found', param })
 }
 
 type Status = 'in_progress' | 'completed' | 'incomplete' | 'cancelled' | 'failed'
@@ -84,16 +93,16 @@ const logprobsOf = (tokens: readonly ScoredToken[]) =>
 
 /** The members that clients read, and those that their types ask for. */
 const responseOf = (
-  { id, nonce, created }: Located,
+  at: Located,
   model: string,
   status: Status,
   said: Said | null,
   usage: Usage | null,
   error: { readonly code: string; readonly message: string } | null = null,
 ) => ({
-  id,
+  id: at.id,
   object: 'response',
-  created_at: created,
+  created_at: at.created,
   status,
   error,
   incomplete_details: status === 'incomplete' ? { reason: 'max_output_tokens' } : null,
@@ -101,7 +110,7 @@ const responseOf = (
   max_output_tokens: null,
   metadata: {},
   model,
-  output: said === null ? [] : [itemOf(nonce, status, said)],
+  output: said === null ? [] : [itemOf(at, status, said)],
   parallel_tool_calls: false,
   previous_response_id: null,
   temperature: null,
@@ -129,8 +138,9 @@ const partOf = ({ text, tokens }: Said) => ({
   logprobs: logprobsOf(tokens),
 })
 /** An item has fewer states than its response. */
-const itemOf = (nonce: string, status: Status, said: Said | null) => ({
-  id: `msg_${nonce}`,
+const itemId = ({ id }: Located): string => `${ITEM}${id.slice(PREFIX.length)}`
+const itemOf = (at: Located, status: Status, said: Said | null) => ({
+  id: itemId(at),
   type: 'message',
   role: 'assistant',
   status: status === 'in_progress' || status === 'completed' ? status : 'incomplete',
@@ -159,13 +169,13 @@ const responseShape = (at: Located, model: string): Shape => {
     number += 1
     return { event: type, data }
   }
-  const place = { item_id: `msg_${at.nonce}`, output_index: 0, content_index: 0 }
+  const place = { item_id: itemId(at), output_index: 0, content_index: 0 }
   return {
     id: at.id,
     opening: () => [
       event('response.created', { response: responseOf(at, model, 'in_progress', null, null) }),
       event('response.in_progress', { response: responseOf(at, model, 'in_progress', null, null) }),
-      event('response.output_item.added', { output_index: 0, item: itemOf(at.nonce, 'in_progress', null) }),
+      event('response.output_item.added', { output_index: 0, item: itemOf(at, 'in_progress', null) }),
       event('response.content_part.added', { ...place, part: partOf(NOTHING) }),
     ],
     piece(piece) {
@@ -180,7 +190,7 @@ const responseShape = (at: Located, model: string): Shape => {
     closing(usage) {
       const status = ended(finish)
       const said = { text, tokens }
-      const item = itemOf(at.nonce, status, said)
+      const item = itemOf(at, status, said)
       return [
         event('response.output_text.done', { ...place, text, logprobs: logprobsOf(tokens) }),
         event('response.content_part.done', { ...place, part: partOf(said) }),
@@ -223,13 +233,13 @@ export const responseRoutes = (app: FastifyInstance, answering: Answering): void
     const { instructions, input } = body
     const messages = [
       ...(instructions === undefined ? [] : [{ role: 'system' as const, content: instructions }]),
-      ...input,
+      ...(await messagesOf(input, said)),
     ]
     checkMessages(messages, 'input')
     const form = await served.form()
     const job: Job = {
       model: body.model,
-      session: previous?.session ?? sessionOfUser(body.user),
+      session: previous?.session,
       ...(before !== undefined && { after: before }),
       prompt({ fresh, stopped }) {
         const ids = fresh ? form.begin(messages) : form.goOn(messages, stopped)
@@ -284,10 +294,23 @@ export const responseRoutes = (app: FastifyInstance, answering: Answering): void
   }
 
   const params = z.strictObject({ id: z.string() })
+  /** The text of an item of a response. */
+  const said = async (id: string, param: string): Promise<string> => {
+    const at = id.startsWith(ITEM) ? locatedIn(`${PREFIX}${id.slice(ITEM.length)}`) : null
+    const found = at === null || !(await isHere(at)) ? null : await soFar(at)
+    const text = found?.output[0]?.content[0]?.text
+    if (text !== undefined && found?.status !== 'in_progress') return text
+    throw new Refusal(404, `The log has no item "${id.slice(0, 64)}". Send the message itself.`, {
+      code: 'item_not_found',
+      param,
+    })
+  }
+  const isHere = async ({ partition, session }: Located): Promise<boolean> =>
+    partition === (await topics.log.partitionOf(topics.names.chunks, Buffer.from(session)))
   /** Throws a Refusal (404). */
   const locatedHere = async (given: unknown): Promise<Located> => {
     const at = locatedBy((given as z.output<typeof params>).id, 'id')
-    if (at.partition === (await topics.log.partitionOf(topics.names.chunks, Buffer.from(at.session)))) return at
+    if (await isHere(at)) return at
     throw new Refusal(404, 'There is no response of this id.', { code: 'response_not_found', param: 'id' })
   }
   const wantedOf = (at: Located): Wanted => ({

@@ -13,6 +13,8 @@ import type { SessionsView } from './sessions-view.ts'
 export interface Served {
   readonly id: string
   readonly vocabSize: number
+  /** Tokens that a context holds; null: any number. */
+  readonly positions: number | null
   /** For the console (console-types.ts has the words). */
   readonly about: Omit<Hello['model'], 'id' | 'vocabSize' | 'text'>
   /** null: the model reads token ids only. */

@@ -3,13 +3,14 @@ import { randomUUID } from 'node:crypto'
 import type { FastifyInstance, FastifyReply } from 'fastify'
 import { z } from 'zod'
 import type { Chunk } from '../../topics/chunks.ts'
+import type { Observation } from '../../topics/observations.ts'
 import type { Generated } from '../../topics/tokens.ts'
 import { MAX_CHUNK_BYTES } from '../client/chunks.ts'
 import { recordAsJson } from '../client/records.ts'
 import type { Tail } from '../client/tail.ts'
 import { eventOf } from '../operators/validate.ts'
 import type { StoredRecord } from '../streams/log.ts'
-import { generatedIn, send } from './ask.ts'
+import { generatedIn, merged, refusalsOf, send, wantedOf } from './ask.ts'
 import { Refusal } from './refusal.ts'
 import { checkSession, failureBody, goneSignal, type OpenCounter, type Service } from './service.ts'
 import { bytesOf, type ServerEvent, sendEvents } from './sse.ts'
@@ -69,6 +70,12 @@ const eventsIn = (body: unknown, service: Service): Chunk[] => {
     throw new Refusal(400, `A request brings 1 to ${MOST_EVENTS} events, this one ${given.length}.`)
   return given.map((event, at) => checkedEvent(event, at, service))
 }
+
+/** Names of forks that are tried until one belongs to the partition of the parent. */
+const MOST_NAMES = 100_000
+
+/** A fork: the name of the child, which may be missing, and what an `open` event takes. */
+const forkBody = z.looseObject({ session: z.string().optional() }).default({})
 
 /** Topics of output that can be followed, by the last part of the path. */
 const FOLLOWED = {
@@ -157,6 +164,75 @@ export const sessionRoutes = (app: FastifyInstance, service: Service, counter: O
       starting_after: after,
       tokens: `/v1/sessions/${encodeURIComponent(id)}/tokens?starting_after=${after}`,
     })
+  })
+
+  /** The first observation of this type that the event brings, once it took effect. Throws a Refusal where the worker refused it, or was too slow. */
+  const effectOf = async (
+    id: string,
+    key: string | null,
+    event: Chunk,
+    type: Observation['type'],
+    gone: AbortSignal,
+  ): Promise<Observation> => {
+    const partition = await log.partitionOf(names.chunks, Buffer.from(id))
+    const { end: from } = await log.bounds(names.observations, partition)
+    const sent = await send(topics, id, key, () => [event])
+    const [offset] = sent.offsets
+    const late = AbortSignal.timeout(limits.answer)
+    const over = new AbortController()
+    const ends = AbortSignal.any([gone, late, closing, over.signal])
+    async function* effects(): AsyncGenerator<Observation> {
+      for await (const record of topics.observations.records(partition, id, from, ends)) {
+        const seen = recordAsJson('observations', record).value as Observation
+        if (seen.type === type && seen.cause.offset === offset) yield seen
+      }
+    }
+    const refusals = refusalsOf(topics, id, sent, wantedOf(sent, -1), ends)
+    for await (const found of merged<Observation | Refusal>([effects(), refusals], () => over.abort())) {
+      if (found instanceof Refusal) throw found
+      await sessions.finished(id, offset!, ends)
+      return found
+    }
+    throw new Refusal(
+      late.aborted ? 504 : 503,
+      `The event is in the log at offset ${offset}, and no worker has taken it within ${limits.answer / 1000} seconds. Does a worker serve this log?`,
+      { code: 'timeout' },
+    )
+  }
+
+  app.delete('/v1/sessions/:id', { schema: { params } }, async (request, reply) => {
+    const id = checkSession((request.params as z.output<typeof params>).id, 'id')
+    counter.enter(reply, 'whole')
+    await effectOf(id, request.keyName, { type: 'delete' }, 'deleted', goneSignal(reply))
+    return { session: id, deleted: true }
+  })
+
+  /** A name that belongs to the partition of the parent. */
+  const nameBeside = async (parent: string): Promise<string> => {
+    const home = await log.partitionOf(names.chunks, Buffer.from(parent))
+    for (let tried = 0; tried < MOST_NAMES; tried += 1) {
+      const name = `fork-${randomUUID()}`
+      if ((await log.partitionOf(names.chunks, Buffer.from(name))) === home) return name
+    }
+    throw new Refusal(400, `No name was found for a fork in partition ${home}. Name it: "session".`, {
+      param: 'session',
+    })
+  }
+
+  app.post('/v1/sessions/:id/fork', { schema: { params } }, async (request, reply) => {
+    const parent = checkSession((request.params as z.output<typeof params>).id, 'id')
+    const body = forkBody.safeParse(request.body ?? undefined)
+    if (!body.success)
+      throw new Refusal(
+        400,
+        'The body is a JSON object: "session" names the fork, and the rest is as in an "open" event.',
+      )
+    const { session: given, ...settings } = body.data
+    const id = given === undefined ? await nameBeside(parent) : checkSession(given, 'session')
+    const event = checkedEvent({ ...settings, type: 'open', from: { session: parent } }, 0, service)
+    counter.enter(reply, 'whole')
+    await effectOf(id, request.keyName, event, 'opened', goneSignal(reply))
+    return reply.code(201).send(sessions.get(id))
   })
 
   /** The position that a stream starts with, checked against what the topic has. Throws a Refusal (400, 410). */

@@ -3,7 +3,7 @@ import OpenAI from 'openai'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import type { Generated } from '../../topics/tokens.ts'
 import { temporary } from '../cli/helpers.ts'
-import { ask, endWithTest, eventsOf, logIn, type Serving, serving } from './helpers.ts'
+import { ask, endWithTest, eventsOf, inSession, logIn, type Serving, serving } from './helpers.ts'
 
 /** More than a worker makes before a test is over. */
 const LONG = 60_000
@@ -56,7 +56,7 @@ const leave = async (url: string, body: object, session: string, pieces: number)
 
 test('a stream has each token by itself, and ends when its client goes; the session goes on behind it', async () => {
   await leave(gateway.url, prompt, 'left', 5)
-  const next = await client.completions.create({ ...prompt, prompt: ' and', max_tokens: 3, user: 'left' })
+  const next = await client.completions.create({ ...prompt, prompt: ' and', max_tokens: 3 }, inSession('left'))
   expect(next.usage).toMatchObject({ prompt_tokens: 4, completion_tokens: 3 })
   const runs = await runsOf('left')
   const { finish, ids, index } = runs.at(-1)!
@@ -79,7 +79,7 @@ test('a session of its own is closed behind an answer that its client left', asy
 
 test('an answer that is given whole ends, too', async () => {
   const leaving = new AbortController()
-  const asked = client.completions.create({ ...prompt, user: 'whole' }, { signal: leaving.signal }).catch(() => 'left')
+  const asked = client.completions.create(prompt, { ...inSession('whole'), signal: leaving.signal }).catch(() => 'left')
   const [first] = await runsOf('whole', () => true)
   expect(first!.ids).toHaveLength(16)
   leaving.abort()
@@ -115,13 +115,13 @@ test('a response that is kept goes on without its client, until it is cancelled 
   expect(await client.responses.cancel(short.id)).toMatchObject({ status: 'incomplete' })
   expect((await ask(`${gateway.url}/v1/responses/resp_x/cancel`, {})).status).toBe(404)
 
-  const gone = await client.responses.create({ ...asked, stream: true, store: false, user: 'unkept' })
+  const gone = await client.responses.create({ ...asked, stream: true, store: false }, inSession('unkept'))
   for await (const event of gone) if (event.type === 'response.output_text.delta') break
   expect((await runsOf('unkept')).at(-1)).toMatchObject({ finish: 'cancelled' })
 })
 
 test('a cancel among the events of a session ends an answer, whose client is told "stop"', async () => {
-  const asked = client.completions.create({ ...prompt, user: 'ended' })
+  const asked = client.completions.create(prompt, inSession('ended'))
   const [{ requestId }] = (await runsOf('ended', () => true)) as [Generated]
   const sent = await ask(`${gateway.url}/v1/sessions/ended/chunks`, { type: 'cancel', requestId })
   expect(sent.status).toBe(202)

@@ -50,6 +50,9 @@ export const servingAll = async (
   return gateway
 }
 
+/** Options of a request of OpenAI's client to a session that lasts. */
+export const inSession = (id: string) => ({ headers: { 'x-session': encodeURIComponent(id) } })
+
 export const endWithTest = (...all: readonly Running[]): void => {
   onTestFinished(async () => {
     for (const { child } of all) child.kill('SIGKILL')

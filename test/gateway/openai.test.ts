@@ -10,7 +10,7 @@ import { SessionManager } from '../../src/sessions/manager.ts'
 import type { Generated } from '../../topics/tokens.ts'
 import { MODEL } from '../cli/helpers.ts'
 import { eventually } from '../streams/helpers.ts'
-import { ask, messages, type Refused, type Serving, servingAll } from './helpers.ts'
+import { ask, inSession, messages, type Refused, type Serving, servingAll } from './helpers.ts'
 
 const PROMPT = 'The harbour master wrote in his log: '
 const ends: (() => Promise<unknown>)[] = []
@@ -180,11 +180,8 @@ describe('completions', () => {
     await expect.poll(() => head(own)).toMatchObject({ status: 'closed', tokens: PROMPT.length, generated: 2 })
 
     const name = 'Anna Ωlson'
-    await client.completions.create({ ...request, max_tokens: 3, user: name })
-    await client.completions.create(
-      { ...request, prompt: '', max_tokens: 4 },
-      { headers: { 'x-session': encodeURIComponent(name) } },
-    )
+    await client.completions.create({ ...request, max_tokens: 3 }, inSession(name))
+    await client.completions.create({ ...request, prompt: '', max_tokens: 4 }, inSession(name))
     await expect
       .poll(() => head(name))
       .toMatchObject({ status: 'open', tokens: PROMPT.length, generated: 7, pulse: PROMPT.length + 7 })
@@ -246,31 +243,27 @@ describe('chat', () => {
       const two = await chatTurn(manager, session, form, 'And then?', options)
       return [one.text, two.text]
     })
-    const first = await client.chat.completions.create({
-      ...request,
-      user: 'chat',
-      messages: [{ role: 'developer', content: 'Be brief.' }, question],
-      logprobs: true,
-    })
+    const first = await client.chat.completions.create(
+      { ...request, messages: [{ role: 'developer', content: 'Be brief.' }, question], logprobs: true },
+      inSession('chat'),
+    )
     expect(first.choices[0]!.message).toMatchObject({ role: 'assistant', content: expected[0] })
     expect(first.choices[0]!.logprobs!.content!.length).toBe(first.usage!.completion_tokens)
     let text = ''
-    const stream = await client.chat.completions.create({
-      ...request,
-      user: 'chat',
-      messages: [{ role: 'user', content: [{ type: 'text', text: 'And then?' }] }],
-      stream: true,
-    })
+    const stream = await client.chat.completions.create(
+      { ...request, messages: [{ role: 'user', content: [{ type: 'text', text: 'And then?' }] }], stream: true },
+      inSession('chat'),
+    )
     for await (const chunk of stream) text += chunk.choices[0]?.delta.content ?? ''
     expect(text).toBe(expected[1])
   })
 
   test('begins anew on a session that was deleted, with the opening of its template', async () => {
-    const named = { ...request, user: 'deleted', messages: [question] }
-    const first = await client.chat.completions.create(named)
+    const named = { ...request, messages: [question] }
+    const first = await client.chat.completions.create(named, inSession('deleted'))
     expect((await ask(`${gateway.url}/v1/sessions/deleted/chunks`, { type: 'delete' })).status).toBe(202)
     await eventually(async () => expect((await fetch(`${gateway.url}/v1/sessions/deleted`)).status).toBe(404))
-    const again = await client.chat.completions.create(named)
+    const again = await client.chat.completions.create(named, inSession('deleted'))
     expect(again.choices[0]!.message.content).toBe(first.choices[0]!.message.content)
     expect(again.usage).toEqual(first.usage)
   })
@@ -309,13 +302,10 @@ describe('chat', () => {
   test('requests to one session take turns', async () => {
     const texts = await Promise.all(
       [1, 2, 3].map((seed) =>
-        client.chat.completions.create({
-          ...request,
-          seed,
-          user: 'turns',
-          max_completion_tokens: 20,
-          messages: [question],
-        }),
+        client.chat.completions.create(
+          { ...request, seed, max_completion_tokens: 20, messages: [question] },
+          inSession('turns'),
+        ),
       ),
     )
     const runs = await messages(`${gateway.url}/v1/sessions/turns/tokens?from=beginning`, 6)
@@ -387,7 +377,7 @@ describe('refused with a sentence in the shape of OpenAI', () => {
       { messages: [{ role: 'user', content: [{ type: 'image_url', image_url: { url: 'x' } }] }] },
       'messages',
     ],
-    ['a message of the model at the end', { messages: [{ role: 'assistant', content: 'x' }] }, 'messages'],
+    ['a system message at the end', { messages: [{ role: 'system', content: 'x' }] }, 'messages'],
   ])('%s in a chat', async (_, more, param) => {
     const body = { model: 'demo', messages: [{ role: 'user', content: 'x' }], ...more }
     const refused = await ask<Refused>(`${gateway.url}/v1/chat/completions`, body)

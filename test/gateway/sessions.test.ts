@@ -172,3 +172,42 @@ test('what is not there is said so', async () => {
   })
   expect((await ask(at(`/v1/sessions/${'x'.repeat(513)}`))).status).toBe(400)
 })
+
+describe('a session as a whole', () => {
+  const at = (path: string): string => `${gateway.url}/v1/sessions/${path}`
+  const remove = async (id: string) => {
+    const response = await fetch(at(id), { method: 'DELETE' })
+    return { status: response.status, body: (await response.json()) as Record<string, unknown> }
+  }
+
+  test('is forked, and the fork goes on from what its parent read', async () => {
+    await ask(at('parent/chunks'), { type: 'text', text: 'The harbour master ' })
+    const named = await ask(at('parent/fork'), { session: 'child', surprisal: true })
+    expect(named.status).toBe(201)
+    expect(named.body).toMatchObject({ session: 'child', pulse: 19, from: { session: 'parent', pulse: 19 } })
+    expect((await ask(at('child'))).body).toEqual(named.body)
+    const made = await ask(at('parent/fork'), {})
+    expect(made.body).toMatchObject({ from: { session: 'parent' } })
+  })
+
+  test.each([
+    ['of a session that is not there', 'nobody/fork', {}, 'no such session'],
+    ['that is there already', 'parent/fork', { session: 'child' }, 'it is open'],
+    ['with a setting that is none', 'parent/fork', { session: 'y', colour: 1 }, '"colour"'],
+    ['that is no object', 'parent/fork', [1], 'a JSON object'],
+  ])('cannot be a fork %s', async (_, path, body, said) => {
+    const refused = await ask<Refused>(at(path), body)
+    expect([refused.status, refused.body.error.message]).toEqual([400, expect.stringContaining(said)])
+  })
+
+  test('is deleted, and gone when the answer comes', async () => {
+    await ask(at('short/chunks'), { type: 'text', text: 'x' })
+    expect(await remove('short')).toEqual({ status: 200, body: { session: 'short', deleted: true } })
+    expect((await fetch(at('short'))).status).toBe(404)
+    const again = await remove('short')
+    expect([again.status, (again.body as unknown as Refused).error.message]).toEqual([
+      400,
+      expect.stringContaining('has no session "short"'),
+    ])
+  })
+})

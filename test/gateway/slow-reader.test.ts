@@ -39,7 +39,13 @@ test('a reader that takes nothing is disconnected; until then little of its stre
     log: counted,
     names,
     served: {
-      ...{ id: 'm', vocabSize: 256, tokenizer: byteTokenizer(), form: () => Promise.reject(new Error('none')) },
+      ...{
+        id: 'm',
+        vocabSize: 256,
+        positions: null,
+        tokenizer: byteTokenizer(),
+        form: () => Promise.reject(new Error('none')),
+      },
       about: { type: 'none', levels: [], outerMemory: false, torus: null },
     },
     boards: [],

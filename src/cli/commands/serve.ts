@@ -130,7 +130,7 @@ const torusOf = (config: unknown): readonly [number, number] | null => {
 
 const servedOf = (flags: Flags, { found, request, text: { tokenizer } }: Described): Served => {
   const { dir, config, metadata } = found
-  const { modelType, vocabSize, levels, outerMemory } = request
+  const { modelType, vocabSize, levels, outerMemory, decoder, overflow } = request
   const about = { dir, modelType, vocabSize, metadata }
   let form: ReturnType<Served['form']> | null = null
   const open = (): ReturnType<Served['form']> => {
@@ -141,6 +141,7 @@ const servedOf = (flags: Flags, { found, request, text: { tokenizer } }: Describ
   return {
     id: flags['model-name'] ?? (existsSync(flags.model) ? basename(resolve(flags.model)) : flags.model),
     vocabSize,
+    positions: outerMemory == null && overflow === undefined ? (decoder?.positions ?? null) : null,
     about: { type: modelType, levels: levels ?? [], outerMemory: outerMemory != null, torus: torusOf(config) },
     tokenizer,
     form: async () => {

@@ -7,12 +7,15 @@ import type { Turns } from '../tokenizer/types.ts'
 import { collapsed, type NamedTokens, RWKV_STOP } from './conversation.ts'
 import type { ChatTemplate } from './template.ts'
 import { freeMarks, turnWriter } from './turns.ts'
-import type { ChatOptions, Message } from './types.ts'
+import { type ChatOptions, type Message, textsOf, withTexts } from './types.ts'
 
 export interface ChatForm {
   /** Texts that end an answer, beside the model's ends of text; they are fed, but are no part of the answer. */
   readonly stops: readonly string[]
-  /** What an empty context is fed, up to where the answer begins. Throws INVALID for messages that cannot be rendered. */
+  /**
+   * What an empty context is fed, up to where the answer begins; where the last message is the assistant's, up to the end of it: the answer goes
+   * on there. Throws INVALID for messages that cannot be rendered.
+   */
   begin(messages: readonly Message[]): Int32Array
   /** What a context is fed that has read an answer; `stopped`: one of `stops` ended it. Throws INVALID as `begin` does. */
   goOn(messages: readonly Message[], stopped: boolean): Int32Array
@@ -27,33 +30,43 @@ export const templateForm = (
   options: Omit<ChatOptions, 'system'> & NamedTokens,
 ): ChatForm => {
   const writer = turnWriter(turns)
-  const render = (messages: readonly Message[]): string => template({ ...options, messages, addGenerationPrompt: true })
+  const render = (messages: readonly Message[], addGenerationPrompt = true): string =>
+    template({ ...options, messages, addGenerationPrompt })
   const marked = (messages: readonly Message[]) => {
-    const [guard, place] = freeMarks(
-      2,
-      messages.map(({ content }) => content),
-    )
-    if (guard === undefined || place === undefined)
+    const [guard, place, end] = freeMarks(3, messages.flatMap(textsOf))
+    if (guard === undefined || place === undefined || end === undefined)
       throw new ContinuoError(
         'INVALID',
         'The conversation has every noncharacter from U+FDD0 to U+FDEF. Leave them out.',
       )
-    const guarded = messages.map(({ role, content }) => ({ role, content: writer.guarded(content, guard) }))
-    return { guard, place, guarded }
+    const guarded = messages.map((message) => withTexts(message, (text) => writer.guarded(text, guard)))
+    return { guard, place, end, guarded }
+  }
+  /** The rendering up to where the answer begins, or goes on. */
+  const opened = (messages: readonly Message[], end: string): string => {
+    const last = messages.at(-1)!
+    if (last.role !== 'assistant') return render(messages)
+    const marked = messages.with(-1, { ...last, content: `${last.content}${end}` })
+    const [before, ...more] = render(marked, false).split(end)
+    if (more.length === 1) return before!
+    throw new ContinuoError(
+      'INVALID',
+      `The chat template renders the last answer ${more.length} times, expected once, so it cannot go on. Let the last message be the user's.`,
+    )
   }
   return {
     stops: [],
     begin(messages) {
-      const { guard, guarded } = marked(messages)
-      return writer.ids(render(guarded), guard, false)
+      const { guard, end, guarded } = marked(messages)
+      return writer.ids(opened(guarded, end), guard, false)
     },
     goOn(messages) {
-      const { guard, place, guarded } = marked(messages)
+      const { guard, place, end, guarded } = marked(messages)
       const before: readonly Message[] = [
         { role: 'user', content: BEFORE },
         { role: 'assistant', content: place },
       ]
-      const [, behind, ...more] = render([...before, ...guarded]).split(place)
+      const [, behind, ...more] = opened([...before, ...guarded], end).split(place)
       if (behind === undefined || more.length > 0)
         throw new ContinuoError(
           'INVALID',
@@ -66,10 +79,19 @@ export const templateForm = (
 
 const ROLES = { system: 'System', user: 'User', assistant: 'Assistant' } as const
 
+/** Of an answer that goes on, the spaces at its end: a word may begin there. */
+const spaceBehind = (messages: readonly Message[]): string => {
+  const { role, content } = messages.at(-1)!
+  return role === 'assistant' ? / *$/.exec(content)![0] : ''
+}
+
 /** See `rwkvChat`. */
 export const rwkvForm = (turns: Turns): ChatForm => {
   const written = (messages: readonly Message[]): string =>
-    [...messages.map(({ role, content }) => `${ROLES[role]}: ${collapsed(content)}`), 'Assistant:'].join('\n\n')
+    [
+      ...messages.map(({ role, content }) => `${ROLES[role]}: ${collapsed(content)}`),
+      ...(messages.at(-1)?.role === 'assistant' ? [] : ['Assistant:']),
+    ].join('\n\n') + spaceBehind(messages)
   return {
     stops: [RWKV_STOP],
     begin: (messages) => turns.encode(written(messages), 'nothing'),

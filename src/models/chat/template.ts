@@ -69,7 +69,7 @@ export const chatTemplate = (source: string, where: string): ChatTemplate => {
           'asks for the present date (strftime_now), and the same conversation must give the same text on any day. Name a day: --date YYYY-MM-DD.',
         )
       },
-      messages: messages.map(({ role, content }) => ({ role, content })),
+      messages: messages.map((message) => ({ ...message })),
       add_generation_prompt: addGenerationPrompt,
       // A template that prefers it does not ask for the clock then.
       ...(/\bdate_string\b/.test(source) && {

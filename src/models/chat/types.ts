@@ -6,7 +6,27 @@ export const MOST_TEMPLATE = 1 << 16
 export interface Message {
   readonly role: 'system' | 'user' | 'assistant'
   readonly content: string
+  /** Who speaks, for templates that show it. */
+  readonly name?: string
+  /** What the model thought before an earlier answer, for templates that show it. */
+  readonly reasoning_content?: string
 }
+
+/** The message with each of its texts replaced. */
+export const withTexts = (message: Message, replaced: (text: string) => string): Message => {
+  const { role, content, name, reasoning_content } = message
+  return {
+    ...{ role, content: replaced(content) },
+    ...(name !== undefined && { name: replaced(name) }),
+    ...(reasoning_content !== undefined && { reasoning_content: replaced(reasoning_content) }),
+  }
+}
+/** All of them. */
+export const textsOf = ({ content, name = '', reasoning_content = '' }: Message): readonly string[] => [
+  content,
+  name,
+  reasoning_content,
+]
 
 /** How a conversation begins. */
 export interface ChatOptions {

@@ -24,7 +24,8 @@ export interface Serving extends Running {
 /** `continuo serve` on a log, listening. */
 export const serving = async (log: string, ...more: readonly string[]): Promise<Serving> => {
   const port = more.includes('--port') ? [] : ['--port', '0']
-  const running = start(['serve', '--log', log, '--model', MODEL, ...port, ...more])
+  const model = more.includes('--model') ? [] : ['--model', MODEL]
+  const running = start(['serve', '--log', log, ...model, ...port, ...more])
   const [, url] = await running.saw(/ at (https?:\/\/\S+?)[,.](?: |\n)/)
   return { ...running, url: url! }
 }

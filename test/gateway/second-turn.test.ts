@@ -4,6 +4,8 @@
  */
 import OpenAI from 'openai'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { temporary } from '../cli/helpers.ts'
+import { openFamily } from '../families.ts'
 import { ask, inSession, type Refused, type Serving, servingAll } from './helpers.ts'
 
 const ends: (() => Promise<unknown>)[] = []
@@ -176,5 +178,17 @@ describe('completions', () => {
       ...{ ...asked, frequency_penalty: 2, repeat_last_n: 64 },
     } as OpenAI.CompletionCreateParamsNonStreaming)
     expect(before.choices[0]!.text).not.toBe(without.choices[0]!.text)
+  })
+})
+
+test('a context that is full is told by the code that clients look for, and the card says how long one is', async () => {
+  const { dir } = await openFamily('gpt2-refuse', temporary())
+  const { url } = await servingAll((end) => ends.push(end), '--model', dir, '--model-name', 'short')
+  expect((await ask(`${url}/v1/models`)).body).toMatchObject({ data: [{ max_model_len: 128, context_length: 128 }] })
+  const { status, body } = await ask<Refused>(`${url}/v1/completions`, { model: 'short', prompt: 'x'.repeat(200) })
+  expect(status).toBe(400)
+  expect(body.error).toMatchObject({
+    code: 'context_length_exceeded',
+    message: expect.stringContaining("This model's maximum context length is 128 tokens"),
   })
 })

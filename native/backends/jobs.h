@@ -74,11 +74,12 @@ struct ConvRun {
 // RWKV-7's recurrence of one head over consecutive tokens (wkv7.h). Pointers address the head's first channel in the
 // first token's row.
 struct Wkv7Run {
-  float* state;  // [channels (key)][channels (value)]: value channels are the lanes
-  const float *r, *w, *k, *v, *kk, *a;
-  float* y;
-  size_t channels;
-  size_t stride;  // floats from one token's row to the next
+  float* state;                         // [keys][channels]: channels, those of values, are the lanes
+  const float *r, *w, *k, *v, *kk, *a;  // [keys] of a token; v: [channels]
+  float* y;                             // [channels] of a token
+  size_t channels, keys;
+  size_t stride;      // floats from one token's row of v and y to the next
+  size_t key_stride;  // the same, of r, w, k, kk and a
   size_t tokens;
 };
 

@@ -143,12 +143,16 @@ void check_shift(Checker& check, RowShape& out) { check.need_state(out.extents, 
 
 void check_wkv7(Checker& check, RowShape& out) {
   const auto& node = check.node();
+  check.need_vector(3);
   check.need_groups(out.extents[0]);
+  if (check.ok()) check.need_groups(check.shape(3)[0]);
   if (!check.ok()) return;
-  const uint64_t n = out.extents[0] / node.groups;
+  const uint64_t keys = out.extents[0] / node.groups, channels = check.shape(3)[0] / node.groups;
   // Each of the two sums of the recurrence must fit in one block of 256 terms (docs/arithmetic.md).
-  if (n > 256) check.fail("a head has ", n, " channels, expected at most 256");
-  check.need_state({node.groups, n, n}, Type::f32);
+  for (const uint64_t n : {keys, channels})
+    if (n > 256) check.fail("a head has ", n, " channels, expected at most 256");
+  check.need_state({node.groups, keys, channels}, Type::f32);
+  out.extents = check.shape(3);
 }
 
 void check_ssm(Checker& check, RowShape& out) {

@@ -73,7 +73,7 @@ constexpr auto ops = std::to_array<OpTraits>({
      .state = State::advances, .one_place = true, .check = check_shift},
     {.op = Op::cache_conv, .name = "cache.conv", .in = {vector, form}, .more = true, .attributes = activation,
      .named_state = true, .rows = Rows::runs, .state = State::advances, .one_place = true, .check = check_conv},
-    {.op = Op::cache_wkv7, .name = "cache.wkv7", .in = {vector, vector, vector, vector, vector, vector}, .attributes = groups,
+    {.op = Op::cache_wkv7, .name = "cache.wkv7", .in = {vector, vector, vector, form, vector, vector}, .attributes = groups,
      .named_state = true, .rows = Rows::runs, .state = State::advances, .one_place = true, .check = check_wkv7},
     {.op = Op::cache_ssm, .name = "cache.ssm", .in = {vector, form, form, form, form, form}, .attributes = groups,
      .named_state = true, .rows = Rows::runs, .state = State::advances, .one_place = true, .check = check_ssm},

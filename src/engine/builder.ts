@@ -199,7 +199,7 @@ export interface GraphBuilder extends MemoryOps, RoutingOps, ExpertOps, NgramOps
 
   /** The input of this node for the token before (the state's first value for the first token of a context). */
   cacheShift(out: string, state: State, x: Value): Value
-  /** RWKV-7's recurrence on a state [heads, key channel, value channel]; see native/backends/cpu/kernels/wkv7.h. */
+  /** RWKV-7's recurrence on a state [heads, key channel, value channel]: v and the output have value channels, the rest key channels; see native/backends/cpu/kernels/wkv7.h. */
   cacheWkv7(
     out: string,
     state: State,
@@ -449,7 +449,7 @@ export const buildGraph = (): GraphBuilder => {
 
     cacheShift: (out, state, x) => write('cache.shift', out, [x.name], x.shape, 'f32', { state: state.state }),
     cacheWkv7: (out, state, { r, w, k, v, kk, a }, heads) =>
-      write('cache.wkv7', out, names(r, w, k, v, kk, a), r.shape, 'f32', { state: state.state, groups: heads }),
+      write('cache.wkv7', out, names(r, w, k, v, kk, a), v.shape, 'f32', { state: state.state, groups: heads }),
     cacheRead: <T extends Dtype = 'f32'>(out: string, state: State) =>
       write(
         'cache.read',

@@ -46,22 +46,23 @@ void CpuExecutor::recur(Space& space, const Instruction& instruction, std::span<
 }
 
 void CpuExecutor::wkv7(Space& space, const Instruction& instruction, std::span<const Run> runs) {
-  const auto& node = *instruction.node;
-  const size_t width = this->width(space, instruction.out);
-  const size_t n = width / node.groups;
-  recur(space, instruction, runs, width * n * 4, [&](float* state, const Run& run, size_t head, Lanes lanes) {
-    const size_t at = run.row * width + head * n;
-    const auto in = [&](size_t i) { return static_cast<const float*>(floats(space, instruction.in[i].id)) + at; };
-    const Wkv7Run job{state + head * n * n,
-                      in(0),
-                      in(1),
-                      in(2),
-                      in(3),
-                      in(4),
-                      in(5),
+  const size_t width = this->width(space, instruction.out), heads = instruction.node->groups, n = width / heads;
+  const size_t key_width = this->width(space, instruction.in[0].id), keys = key_width / heads;
+  const auto value_of = [&](size_t i) { return static_cast<const float*>(floats(space, instruction.in[i].id)); };
+  recur(space, instruction, runs, width * keys * 4, [&](float* state, const Run& run, size_t head, Lanes lanes) {
+    const size_t at = run.row * width + head * n, key = run.row * key_width + head * keys;
+    const Wkv7Run job{state + head * keys * n,
+                      value_of(0) + key,
+                      value_of(1) + key,
+                      value_of(2) + key,
+                      value_of(3) + at,
+                      value_of(4) + key,
+                      value_of(5) + key,
                       floats(space, instruction.out) + at,
                       n,
+                      keys,
                       width,
+                      key_width,
                       run.rows};
     kernels_.wkv7(job, lanes.begin, lanes.end);
   });

@@ -217,8 +217,11 @@ class Translator {
         args_of_runs(c, 1);
         break;
       case Op::cache_shift:
-      case Op::cache_wkv7:
       case Op::cache_recall: args_of_runs(c, 1); break;
+      case Op::cache_wkv7:
+        c.count = width(in[0].id) / c.groups;
+        args_of_runs(c, 1);
+        break;
       case Op::cache_pdr:
         c.count = width(in[1].id);
         c.convex = node.convex;

@@ -157,11 +157,11 @@ void matmul_quantised(const PackedMatrix& w, const QuantisedBlock* x, size_t x_r
 void wkv7(const Wkv7Run& run, size_t lane, size_t lane_end) {
   Staged staged;
   Wkv7Run job = run;
-  const size_t n = run.channels, span = span_of(run.tokens, run.stride, n);
-  job.state = staged.both(run.state, n * n);
-  for (const auto member : {&Wkv7Run::r, &Wkv7Run::w, &Wkv7Run::k, &Wkv7Run::v, &Wkv7Run::kk, &Wkv7Run::a})
-    job.*member = staged.in(run.*member, span);
-  job.y = staged.both(run.y, span);
+  job.state = staged.both(run.state, run.keys * run.channels);
+  for (const auto member : {&Wkv7Run::r, &Wkv7Run::w, &Wkv7Run::k, &Wkv7Run::kk, &Wkv7Run::a})
+    job.*member = staged.in(run.*member, span_of(run.tokens, run.key_stride, run.keys));
+  job.v = staged.in(run.v, span_of(run.tokens, run.stride, run.channels));
+  job.y = staged.both(run.y, span_of(run.tokens, run.stride, run.channels));
   cuda::launch(run_wkv7, 1, next_threads(), nullptr, job, lane, lane_end);
 }
 

@@ -4,7 +4,7 @@
 //   S[j][i] ← S[j][i] w[j] + v[i] k[j] − s_i (kk[j] a[j])
 //   y_i     = Σ_j S[j][i] r[j]            (the new S)
 // Value channels are independent of each other: they are the lanes. Both sums run over j from 0 by fma; a head has at
-// most 256 channels, so each is a single block.
+// most 256 key channels, so each is a single block. It may have more or fewer value channels.
 #pragma once
 
 #include "backends/cpu/kernels/elementwise.h"
@@ -13,24 +13,24 @@ namespace continuo::CONTINUO_ISA {
 
 template <class T, size_t Vectors> CONTINUO_INLINE void wkv7_lanes(const Wkv7Run& run, size_t lane) {
   constexpr size_t step = sizeof(T) / sizeof(float);
-  const size_t n = run.channels;
+  const size_t keys = run.keys, channels = run.channels;
   float* const state = run.state + lane;
   // s of the first token; that of every later one is summed while the state of the token before it is written.
   T removed[Vectors] = {};
-  for (size_t j = 0; j < n; ++j) {
+  for (size_t j = 0; j < keys; ++j) {
 #pragma GCC unroll 16
     for (size_t i = 0; i < Vectors; ++i)
-      removed[i] = fma(load<T>(state + j * n + i * step), splat<T>(run.kk[j]), removed[i]);
+      removed[i] = fma(load<T>(state + j * channels + i * step), splat<T>(run.kk[j]), removed[i]);
   }
   for (size_t t = 0; t < run.tokens; ++t) {
-    const size_t at = t * run.stride;
-    const float *r = run.r + at, *w = run.w + at, *k = run.k + at, *kk = run.kk + at, *a = run.a + at;
-    const float* next_kk = t + 1 < run.tokens ? kk + run.stride : kk;
+    const size_t at = t * run.stride + lane, key = t * run.key_stride;
+    const float *r = run.r + key, *w = run.w + key, *k = run.k + key, *kk = run.kk + key, *a = run.a + key;
+    const float* next_kk = t + 1 < run.tokens ? kk + run.key_stride : kk;
     T next_removed[Vectors] = {}, read[Vectors] = {}, v[Vectors];
 #pragma GCC unroll 16
-    for (size_t i = 0; i < Vectors; ++i) v[i] = load<T>(run.v + at + lane + i * step);
-    for (size_t j = 0; j < n; ++j) {
-      float* s = state + j * n;
+    for (size_t i = 0; i < Vectors; ++i) v[i] = load<T>(run.v + at + i * step);
+    for (size_t j = 0; j < keys; ++j) {
+      float* s = state + j * channels;
       const T learn = splat<T>(-(kk[j] * a[j]));
 #pragma GCC unroll 16
       for (size_t i = 0; i < Vectors; ++i) {
@@ -43,7 +43,7 @@ template <class T, size_t Vectors> CONTINUO_INLINE void wkv7_lanes(const Wkv7Run
     }
 #pragma GCC unroll 16
     for (size_t i = 0; i < Vectors; ++i) {
-      store(run.y + at + lane + i * step, read[i]);
+      store(run.y + at + i * step, read[i]);
       removed[i] = next_removed[i];
     }
   }

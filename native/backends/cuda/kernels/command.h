@@ -124,7 +124,7 @@ struct Command {
   uint32_t levels = 1;   // range, clamp, memory, memory_first, mix, gates
   uint32_t taps = 0;     // conv
   uint32_t count = 0;    // less, equal, remainder, memory_first: inputs; attend_window: places (2 or 4); rope: pairs;
-                         // memory, gates: kinds of gates; combine: rows; ssm: keys; repeat: times;
+                         // memory, gates: kinds of gates; combine: rows; ssm: keys; wkv7: keys; repeat: times;
                          // attend_weights: positions whose weights are given; torus: tables of offsets (0 or 1);
                          // nearest: inputs; project: half-spaces; adapter: its rank; pdr: keys; ngram: whether there
                          // is a base (1), or one of subwords (2); ngram_first: inputs

@@ -168,19 +168,21 @@ CONTINUO_INLINE void run_wkv7(const Command& c, const Step& step, size_t number,
   float* const state = table_of(step, c, 0, number);
   if (!state) return;
   const Span heads = part.of(c.groups);
-  const size_t n = c.width / c.groups;
+  const size_t n = c.width / c.groups, keys = c.count, key_width = c.groups * keys;
   for (size_t head = heads.begin; head < heads.end; ++head) {
-    const size_t at = run.row * c.width + head * n;
-    const Wkv7Run job{state + head * n * n,
-                      head_of(c, 0, at),
-                      head_of(c, 1, at),
-                      head_of(c, 2, at),
+    const size_t at = run.row * c.width + head * n, key = run.row * key_width + head * keys;
+    const Wkv7Run job{state + head * keys * n,
+                      head_of(c, 0, key),
+                      head_of(c, 1, key),
+                      head_of(c, 2, key),
                       head_of(c, 3, at),
-                      head_of(c, 4, at),
-                      head_of(c, 5, at),
+                      head_of(c, 4, key),
+                      head_of(c, 5, key),
                       static_cast<float*>(c.out) + at,
                       n,
+                      keys,
                       c.width,
+                      key_width,
                       run.rows};
     if (head > heads.begin) __syncthreads();
     wkv7(job, 0, n);

@@ -1,3 +1,5 @@
+#include <array>
+
 #include "test/recurrences.h"
 
 namespace continuo::test::wkv7_test {

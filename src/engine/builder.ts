@@ -199,7 +199,10 @@ export interface GraphBuilder extends MemoryOps, RoutingOps, ExpertOps, NgramOps
 
   /** The input of this node for the token before (the state's first value for the first token of a context). */
   cacheShift(out: string, state: State, x: Value): Value
-  /** RWKV-7's recurrence on a state [heads, key channel, value channel]: v and the output have value channels, the rest key channels; see native/backends/cpu/kernels/wkv7.h. */
+  /**
+   * RWKV-7's recurrence on a state [heads, key channel, value channel]; see native/backends/cpu/kernels/wkv7.h. v and the output have value
+   * channels, the other operands key channels.
+   */
   cacheWkv7(
     out: string,
     state: State,

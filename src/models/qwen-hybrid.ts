@@ -8,8 +8,8 @@
  * vision is passed over, and so are the layers that predict several tokens (`mtp.`). With text all three sections of their positions are
  * equal: plain rotary positions.
  *
- * Sizes: C channels, H query heads and G key heads of d channels; Hk heads of keys and Hv of values of N channels; T taps; F channels
- * inside an MLP.
+ * Sizes: C channels, H query heads and G key heads of d channels; Hk heads of keys of K channels and Hv of values of N; T taps; F
+ * channels inside an MLP.
  */
 import { z } from 'zod'
 import type { GraphBuilder } from '../engine/builder.ts'
@@ -65,15 +65,12 @@ const textConfig = (parsed: unknown): { readonly text: unknown; readonly multimo
 }
 
 const refuseSizes = (config: Config): void => {
-  const { linear_key_head_dim: keys, linear_value_head_dim: values, linear_conv_kernel_dim: T } = config
+  const { linear_conv_kernel_dim: T } = config
   const [Hk, Hv] = [config.linear_num_key_heads, config.linear_num_value_heads]
   const [H, G, L] = [config.num_attention_heads, config.num_key_value_heads, config.num_hidden_layers]
-  if (keys !== values) {
-    refuseConfig(
-      `says linear_key_head_dim is ${keys} and linear_value_head_dim is ${values}, expected equal widths: the state of a head is square`,
-    )
+  for (const key of ['linear_key_head_dim', 'linear_value_head_dim'] as const) {
+    if (config[key] > 256) refuseConfig(`says ${key} is ${config[key]}, expected at most 256`)
   }
-  if (keys > 256) refuseConfig(`says linear_key_head_dim is ${keys}, expected at most 256`)
   if (Hv % Hk !== 0) {
     refuseConfig(`says linear_num_value_heads is ${Hv} and linear_num_key_heads is ${Hk}, expected a multiple of it`)
   }
@@ -204,7 +201,8 @@ const build =
           C,
           Hk: config.linear_num_key_heads,
           Hv: config.linear_num_value_heads,
-          N: config.linear_key_head_dim,
+          K: config.linear_key_head_dim,
+          N: config.linear_value_head_dim,
           T: config.linear_conv_kernel_dim,
           eps,
           tiled: config.linear_value_head_order === 'tiled',

@@ -126,6 +126,17 @@ export const packages: readonly Package[] = [
   // Their positions end at 400.
   named('LFM2', () => hybrid(lfm2Config()), { bounded: true }),
   named('Qwen3.5', () => hybrid(qwen35Config()), { bounded: true }),
+  // A column of 64 keys stays in registers; one of 19 does not.
+  named(
+    'Qwen3.5, keys wider than values',
+    () => hybrid(qwen35Config({ linear_key_head_dim: 64, linear_value_head_dim: 11 })),
+    { ...few, bounded: true },
+  ),
+  named(
+    'Qwen3.5, values wider than keys',
+    () => hybrid(qwen35Config({ linear_key_head_dim: 19, linear_value_head_dim: 37 })),
+    { ...few, bounded: true },
+  ),
   named('Qwen3-Next', () => hybrid(qwen3NextConfig()), { lengths: [17, 5], count: 3, bounded: true }),
   named('Granite 4.0-H', () => hybrid(graniteConfig()), { bounded: true }),
   named('Falcon-H1', () => hybrid(falconConfig({ mamba_rms_norm: true })), { bounded: true }),

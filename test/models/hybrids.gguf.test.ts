@@ -115,7 +115,8 @@ const lfm2 = (config: HybridConfig): Converted => ({
 
 /** `tiled`: heads of values by the key head that they read last. */
 const qwen = (A: string, config: HybridConfig, tiled: boolean): Converted => {
-  const { linear_num_key_heads: Hk, linear_num_value_heads: Hv, linear_key_head_dim: N, hidden_size: C } = config
+  const { linear_num_key_heads: Hk, linear_num_value_heads: Hv, hidden_size: C } = config
+  const { linear_key_head_dim: K, linear_value_head_dim: N } = config
   const rope = config.rope_parameters ?? config
   const each = Hv / Hk
   const order = Array.from({ length: Hv }, (_, h) => (tiled ? (h % Hk) * each + Math.floor(h / Hk) : h))
@@ -135,8 +136,8 @@ const qwen = (A: string, config: HybridConfig, tiled: boolean): Converted => {
     if (name.endsWith('dt_bias')) return heads(tensor, 1)
     if (/in_proj_[ab]\.weight$/.test(name)) return heads(tensor, C)
     if (name.endsWith('in_proj_z.weight')) return heads(tensor, N * C)
-    if (name.endsWith('in_proj_qkv.weight')) return heads(tensor, N * C, 2 * Hk * N * C)
-    if (name.endsWith('conv1d.weight')) return reshaped(heads(tensor, N * T, 2 * Hk * N * T), [tensor.shape[0]!, T])
+    if (name.endsWith('in_proj_qkv.weight')) return heads(tensor, N * C, 2 * Hk * K * C)
+    if (name.endsWith('conv1d.weight')) return reshaped(heads(tensor, N * T, 2 * Hk * K * T), [tensor.shape[0]!, T])
     if (name.endsWith('linear_attn.out_proj.weight')) {
       const columns = order.flatMap((head) => Array.from({ length: N }, (_, i) => head * N + i))
       return {
@@ -209,7 +210,7 @@ const qwen = (A: string, config: HybridConfig, tiled: boolean): Converted => {
       [`${A}.rope.dimension_count`]: u32(config.head_dim * rope.partial_rotary_factor),
       [`${A}.full_attention_interval`]: u32(config.full_attention_interval),
       [`${A}.ssm.conv_kernel`]: u32(config.linear_conv_kernel_dim),
-      [`${A}.ssm.state_size`]: u32(N),
+      [`${A}.ssm.state_size`]: u32(K),
       [`${A}.ssm.group_count`]: u32(Hk),
       [`${A}.ssm.time_step_rank`]: u32(Hv),
       [`${A}.ssm.inner_size`]: u32(Hv * N),
@@ -235,7 +236,8 @@ const together = (tensors: Tensors, config: HybridConfig): Map<string, Tensor> =
 
 /** qwen3next has q, k and v behind each other, and z by itself: what stands by head of keys, apart. */
 const apart = (tensors: Tensors, config: HybridConfig): Map<string, Tensor> => {
-  const { linear_num_key_heads: Hk, linear_num_value_heads: Hv, linear_key_head_dim: N, hidden_size: C } = config
+  const { linear_num_key_heads: Hk, linear_num_value_heads: Hv, hidden_size: C } = config
+  const { linear_key_head_dim: K, linear_value_head_dim: N } = config
   const each = Hv / Hk
   const out = new Map<string, Tensor>()
   for (const [name, tensor] of tensors) {
@@ -243,15 +245,14 @@ const apart = (tensors: Tensors, config: HybridConfig): Map<string, Tensor> => {
       out.set(name, tensor)
       continue
     }
-    const head = (2 + 2 * each) * N * C
+    const head = 2 * (K + each * N) * C
     const cut = (from: number, to: number): number[] =>
-      Array.from({ length: Hk }, (_, h) => [
-        ...tensor.data.subarray(h * head + from * N * C, h * head + to * N * C),
-      ]).flat()
-    const qkv = [...cut(0, 1), ...cut(1, 2), ...cut(2, 2 + each)]
+      Array.from({ length: Hk }, (_, h) => [...tensor.data.subarray(h * head + from * C, h * head + to * C)]).flat()
+    const v = 2 * K + each * N
+    const qkv = [...cut(0, K), ...cut(K, 2 * K), ...cut(2 * K, v)]
     const at = name.replace('qkvz.weight', '')
-    out.set(`${at}qkv.weight`, { shape: [(2 * Hk + Hv) * N, C], data: Float32Array.from(qkv) })
-    out.set(`${at}z.weight`, { shape: [Hv * N, C], data: Float32Array.from(cut(2 + each, 2 + 2 * each)) })
+    out.set(`${at}qkv.weight`, { shape: [2 * Hk * K + Hv * N, C], data: Float32Array.from(qkv) })
+    out.set(`${at}z.weight`, { shape: [Hv * N, C], data: Float32Array.from(cut(v, v + each * N)) })
   }
   return out
 }
@@ -291,7 +292,13 @@ const cases: readonly (readonly [title: string, architecture: string, config: Hy
   ['mamba2, tied, of one group', 'mamba2', mamba2Config({ tie_word_embeddings: true, n_groups: 1 })],
   ['lfm2', 'lfm2', lfm2Config()],
   ['qwen35', 'qwen35', qwen35Config()],
+  ['qwen35, values wider than keys', 'qwen35', qwen35Config({ linear_key_head_dim: 7, linear_value_head_dim: 12 })],
   ['qwen35moe', 'qwen35moe', qwen35Moe()],
+  [
+    'qwen3next, keys wider than values',
+    'qwen3next',
+    qwen3NextConfig({ linear_key_head_dim: 12, linear_value_head_dim: 7 }),
+  ],
   ['qwen3next', 'qwen3next', qwen3NextConfig()],
 ]
 
@@ -309,6 +316,7 @@ const evenCases: typeof cases = [
   ['mamba2', 'mamba2', mamba2Config({ hidden_size: 32, num_heads: 4, head_dim: 16, expand: 2, state_size: 16 })],
   ['lfm2', 'lfm2', lfm2Config({ hidden_size: 64, intermediate_size: 96 })],
   ['qwen35', 'qwen35', qwen35Config(even)],
+  ['qwen35, keys wider than values', 'qwen35', qwen35Config({ ...even, linear_key_head_dim: 64 })],
   ['qwen35moe', 'qwen35moe', qwen35Moe({ ...even, intermediate_size: undefined, ...evenExperts })],
   ['qwen3next', 'qwen3next', qwen3NextConfig({ ...even, ...evenExperts })],
 ]

@@ -29,6 +29,13 @@ const settings: Readonly<Record<string, Setting>> = {
   lfm2: { config: lfm2Config() },
   qwen3_5_text: { config: qwen35Config() },
   'qwen3_5_text, tied': { config: qwen35Config({ tie_word_embeddings: true }) },
+  'qwen3_5_text, values wider than keys': {
+    config: qwen35Config({ linear_key_head_dim: 7, linear_value_head_dim: 12 }),
+  },
+  'qwen3_5_text, keys wider than values, in 4 bits': {
+    config: qwen35Config({ linear_key_head_dim: 16, linear_value_head_dim: 9 }),
+    to: 'i4',
+  },
   'qwen3_next, all experts of a layer in one tensor': { config: qwen3NextConfig(), form: 'fused' },
   granitemoehybrid: { config: graniteConfig() },
   'granitemoehybrid with experts': { config: graniteConfig(experts) },

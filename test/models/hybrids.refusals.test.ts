@@ -73,10 +73,22 @@ const changes: readonly Change[] = [
     'rope_scaling has the type "yarn"',
   ],
   [
-    'heads that are not square',
+    'keys of too many channels',
+    qwen35Config(),
+    { linear_key_head_dim: 257 },
+    'linear_key_head_dim is 257, expected at most 256',
+  ],
+  [
+    'values of too many channels',
+    qwen35Config(),
+    { linear_value_head_dim: 257 },
+    'linear_value_head_dim is 257, expected at most 256',
+  ],
+  [
+    'values of another width than the tensors',
     qwen35Config(),
     { linear_value_head_dim: 8 },
-    'linear_key_head_dim is 9 and linear_value_head_dim is 8, expected equal widths',
+    'linear_attn.in_proj_qkv.weight" has shape',
   ],
   [
     'values that share keys unevenly',

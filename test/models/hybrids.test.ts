@@ -98,6 +98,21 @@ const settings: Readonly<Record<string, Setting>> = {
   'qwen3_5_text, as many heads of keys, tied, every second layer attends': {
     config: qwen35Config({ linear_num_key_heads: 6, tie_word_embeddings: true, full_attention_interval: 2 }),
   },
+  'qwen3_5_text, keys wider than values': {
+    config: qwen35Config({ linear_key_head_dim: 19, linear_value_head_dim: 5, rms_norm_eps: 1e-2 }),
+  },
+  'qwen3_5_text, values wider than keys, a head of keys to each': {
+    config: qwen35Config({ linear_num_key_heads: 6, linear_key_head_dim: 7, linear_value_head_dim: 33 }),
+  },
+  'qwen3_5_text, keys as wide as may be, values of one channel': {
+    config: qwen35Config({ num_hidden_layers: 2, linear_key_head_dim: 256, linear_value_head_dim: 1 }),
+  },
+  'qwen3_5_text, values as wide as may be, a single head': {
+    config: qwen35Config({
+      ...{ num_hidden_layers: 2, linear_num_key_heads: 1, linear_num_value_heads: 1 },
+      ...{ linear_key_head_dim: 3, linear_value_head_dim: 256 },
+    }),
+  },
   'qwen3_5_text, layers named': {
     config: qwen35Config({
       layer_types: ['full_attention', 'linear_attention', 'linear_attention', 'full_attention'],
@@ -116,6 +131,12 @@ const settings: Readonly<Record<string, Setting>> = {
   qwen3_next: { config: qwen3NextConfig() },
   'qwen3_next, chosen weights as they are, every second layer dense and another': {
     config: qwen3NextConfig({ norm_topk_prob: false, decoder_sparse_step: 2, mlp_only_layers: [3] }),
+  },
+  'qwen3_next, keys wider than values': {
+    config: qwen3NextConfig({ linear_key_head_dim: 13, linear_value_head_dim: 6 }),
+  },
+  'qwen3_next, values wider than keys': {
+    config: qwen3NextConfig({ linear_key_head_dim: 6, linear_value_head_dim: 13 }),
   },
   'qwen3_next, experts of a layer in one tensor': { config: qwen3NextConfig(), form: 'fused' },
   qwen3_5_moe_text: {
@@ -235,7 +256,8 @@ describe("the authors' packages of Mamba-2", () => {
 
 describe('hybrid packages', () => {
   it('go on from a snapshot, and from a reset as from the beginning', async () => {
-    for (const config of [mamba2Config(), lfm2Config(), qwen35Config()]) {
+    const widths = qwen35Config({ linear_key_head_dim: 5, linear_value_head_dim: 14 })
+    for (const config of [mamba2Config(), lfm2Config(), qwen35Config(), widths]) {
       const model = await open(write(config, hybridTensors(7, config)))
       const tokens = someTokens(9, 30, config.vocab_size)
       const [whole, cut, again] = [model.createContext(), model.createContext(), model.createContext()]

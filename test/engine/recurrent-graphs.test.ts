@@ -56,6 +56,18 @@ const scanning = (state: readonly number[] = [HEADS, KEYS, P]): Graph => {
   return g.finish()
 }
 
+/** Heads of K keys and N values; `values`: the channels of v, as they should not be. */
+const changing = (K: number, N: number, state = [HEADS, K, N], values = HEADS * N): Graph => {
+  const g = buildGraph()
+  const [r, w, k, kk, a] = ['r', 'w', 'k', 'kk', 'a'].map((name) => g.dynamic(name, [HEADS * K], 'f32'))
+  const v = g.dynamic('v', [values], 'f32')
+  const S = g.table('S', state)
+  g.block('run', [r!, w!, k!, v, kk!, a!], () => ({
+    y: g.cacheWkv7('y', S(), { r: r!, w: w!, k: k!, v, kk: kk!, a: a! }, HEADS),
+  }))
+  return g.finish()
+}
+
 describe('recurrent graphs', () => {
   it('a convolution has a bias and goes through silu, or neither', async () => {
     const rows = 11
@@ -118,40 +130,45 @@ describe('recurrent graphs', () => {
     }
   })
 
-  it('the gated delta rule is cache.wkv7 with the heads and numbers of a head repeated', async () => {
-    // 4 heads of values of 3 channels share 2 heads of keys.
-    const [rows, H, keys, N] = [8, 4, 2, 3]
-    const [q, k, v] = [numbers(rows * keys * N), numbers(rows * keys * N), numbers(rows * H * N, 2)]
+  it.each([
+    [3, 3],
+    [5, 3],
+    [2, 7],
+  ])('the gated delta rule is cache.wkv7 with what belongs to a head repeated: %i keys, %i values', async (K, N) => {
+    // 4 heads of values share 2 heads of keys.
+    const [rows, H, keys] = [8, 4, 2]
+    const [q, k, v] = [numbers(rows * keys * K), numbers(rows * keys * K), numbers(rows * H * N, 2)]
     const [gamma, beta] = [numbers(rows * H).map(Math.abs), numbers(rows * H).map(Math.abs)]
     const g = buildGraph()
     const dynamic = (name: string, width: number): Value => g.dynamic(name, [width], 'f32')
-    const [qq, kk, vv] = [dynamic('q', keys * N), dynamic('k', keys * N), dynamic('v', H * N)]
+    const [qq, kk, vv] = [dynamic('q', keys * K), dynamic('k', keys * K), dynamic('v', H * N)]
     const [decay, rate] = [dynamic('gamma', H), dynamic('beta', H)]
-    const S = g.table('S', [H, N, N])
+    const S = g.table('S', [H, K, N])
     g.block('run', [qq, kk, vv, decay, rate], () => {
       const heads = (name: string, x: Value): Value => g.repeat(name, x, { groups: keys, times: H / keys })
-      const wide = (name: string, x: Value): Value => g.repeat(name, x, { groups: H, times: N })
+      const wide = (name: string, x: Value, times: number): Value => g.repeat(name, x, { groups: H, times })
       const key = heads('k.heads', kk)
-      const b = wide('beta.wide', rate)
-      const w = wide('gamma.wide', decay)
-      const operands = { r: heads('q.heads', qq), w, k: key, v: g.mul('v.beta', vv, b), kk: key, a: g.mul('a', w, b) }
+      const learned = g.mul('v.beta', vv, wide('beta.values', rate, N))
+      const w = wide('gamma.wide', decay, K)
+      const a = g.mul('a', w, wide('beta.keys', rate, K))
+      const operands = { r: heads('q.heads', qq), w, k: key, v: learned, kk: key, a }
       return { y: g.cacheWkv7('y', S(), operands, H) }
     })
-    const state = new Float64Array(H * N * N)
+    const state = new Float64Array(H * K * N)
     const want: number[] = []
     for (let t = 0; t < rows; t += 1) {
       for (let h = 0; h < H; h += 1) {
-        const key = (t * keys + Math.floor(h / 2)) * N
-        const at = (j: number, i: number): number => (h * N + j) * N + i
+        const key = (t * keys + Math.floor(h / 2)) * K
+        const at = (j: number, i: number): number => (h * K + j) * N + i
         for (let i = 0; i < N; i += 1) {
           let seen = 0
-          for (let j = 0; j < N; j += 1) {
+          for (let j = 0; j < K; j += 1) {
             state[at(j, i)]! *= gamma[t * H + h]!
             seen += state[at(j, i)]! * k[key + j]!
           }
           const error = beta[t * H + h]! * (v[(t * H + h) * N + i]! - seen)
           let y = 0
-          for (let j = 0; j < N; j += 1) {
+          for (let j = 0; j < K; j += 1) {
             state[at(j, i)]! += k[key + j]! * error
             y += state[at(j, i)]! * q[key + j]!
           }
@@ -247,6 +264,28 @@ describe('recurrent graphs', () => {
         inputs(([x, dt, w, B, , D]) => [x!, dt!, w!, B!, 'w', D!]),
       ),
       'input "w" has shape [4], expected [10]',
+    ],
+    ['a head of too many keys', changing(257, 3), 'a head has 257 channels, expected at most 256'],
+    ['a head of too many values', changing(3, 257), 'a head has 257 channels, expected at most 256'],
+    ['values before keys in a state', changing(5, 3, [HEADS, 3, 5]), 'has shape [4, 3, 5], expected [4, 5, 3]'],
+    ['values that make no heads', changing(5, 3, [HEADS, 5, 3], 13), 'cannot split 13 channels into 4'],
+    [
+      'values that are a table',
+      bent(
+        changing(5, 3),
+        'cache.wkv7',
+        inputs(([r, w, k, , kk, a]) => [r!, w!, k!, 'S', kk!, a!]),
+      ),
+      'input "S" is persistent',
+    ],
+    [
+      'keys of another width than what is read with',
+      bent(
+        changing(5, 3),
+        'cache.wkv7',
+        inputs(([r, w, , v, kk, a]) => [r!, w!, 'v', v!, kk!, a!]),
+      ),
+      'input "v" has shape [12], expected [20]',
     ],
     [
       'a repeat of nothing',

@@ -112,10 +112,11 @@ export const deltaNet = (g: GraphBuilder, layers: LayerKind, plan: DeltaNetPlan)
     const w = wide('delta.w', g.exp('delta.gamma', g.mul('delta.log', step, decay(index))), K)
     const beta = g.sigmoid('delta.beta', b)
     const rate = wide('delta.beta.w', beta, K)
-    const share = K === N ? rate : wide('delta.beta.v', beta, N)
+    // One value serves both where they are as wide.
+    const rateOfValues = K === N ? rate : wide('delta.beta.v', beta, N)
     const key = direction('k', k)
     const r = direction('q', q)
-    const learned = g.mul('delta.v.b', convolved('v', v), share)
+    const learned = g.mul('delta.v.b', convolved('v', v), rateOfValues)
     const y = g.cacheWkv7('delta.y', S(index), { r, w, k: key, v: learned, kk: key, a: g.mul('delta.wa', w, rate) }, Hv)
     // The rule reads with q / √K. The norm takes a factor away, but for its ε: that of √K · y is K · ε.
     const normed = g.rmsnorm('delta.y.n', y, norm(index), { groups: Hv, eps: K * eps })

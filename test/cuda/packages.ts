@@ -126,7 +126,6 @@ export const packages: readonly Package[] = [
   // Their positions end at 400.
   named('LFM2', () => hybrid(lfm2Config()), { bounded: true }),
   named('Qwen3.5', () => hybrid(qwen35Config()), { bounded: true }),
-  // A column of 64 keys stays in registers; one of 19 does not.
   named(
     'Qwen3.5, keys wider than values',
     () => hybrid(qwen35Config({ linear_key_head_dim: 64, linear_value_head_dim: 11 })),

@@ -1,6 +1,6 @@
 // RWKV-7's recurrence (cpu/wkv7.h has the equations). A thread has one value channel, whose column of S stays in
-// registers from the first token of a run to the last, where a head has 32, 64 or 128 key channels; what a token brings
-// to every value channel goes through shared memory.
+// registers from the first token of a run to the last, where a head has 32, 64 or 128 channels of keys and as many of
+// values; what a token brings to every value channel goes through shared memory.
 #pragma once
 
 #include <cstdint>
@@ -34,16 +34,16 @@ template <uint32_t N> CONTINUO_INLINE void wkv7_put(Wkv7Token<N>& token, uint32_
   *at(token.next_kk) = brought.next_kk;
 }
 
-// At most blockDim.x lanes, and N = run.keys ≤ blockDim.x; shared [2].
+// Of N keys and N values: with rows of another width the addresses of all rows would take registers too. At most
+// blockDim.x lanes, and N ≤ blockDim.x; shared [2].
 template <uint32_t N>
 CONTINUO_INLINE void wkv7_registers(const Wkv7Run& run, size_t lane, size_t lane_end, Wkv7Token<N>* shared) {
   const uint32_t t = threadIdx.x;
   const bool brings = t < N, own = lane + t < lane_end;
-  const size_t channels = run.channels;
   float* const state = run.state + lane + t;
   float s[N];
 #pragma unroll
-  for (uint32_t j = 0; j < N; ++j) s[j] = own ? state[j * channels] : 0.0f;
+  for (uint32_t j = 0; j < N; ++j) s[j] = own ? state[j * N] : 0.0f;
   if (brings) wkv7_put(shared[0], t, wkv7_bring(run, 0, t));
   float removed = 0.0f;
 #pragma unroll
@@ -76,7 +76,7 @@ CONTINUO_INLINE void wkv7_registers(const Wkv7Run& run, size_t lane, size_t lane
   }
   if (!own) return;
 #pragma unroll
-  for (uint32_t j = 0; j < N; ++j) state[j * channels] = s[j];
+  for (uint32_t j = 0; j < N; ++j) state[j * N] = s[j];
 }
 
 // One lane, its column of S where it lies.
@@ -114,7 +114,7 @@ __device__ inline void wkv7(const Wkv7Run& run, size_t lane, size_t lane_end) {
   if (run.tokens == 0 || lane >= lane_end) return;
   __shared__ Wkv7Token<128> shared[2];
   const size_t n = run.keys;
-  if (n <= blockDim.x && lane_end - lane <= blockDim.x) {
+  if (n == run.channels && n <= blockDim.x && lane_end - lane <= blockDim.x) {
     if (n == 32) return wkv7_registers(run, lane, lane_end, reinterpret_cast<Wkv7Token<32>*>(shared));
     if (n == 64) return wkv7_registers(run, lane, lane_end, reinterpret_cast<Wkv7Token<64>*>(shared));
     if (n == 128) return wkv7_registers(run, lane, lane_end, shared);

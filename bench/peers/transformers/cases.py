@@ -117,6 +117,8 @@ DELTA = {
     "linear_value_head_dim": 16,
     "linear_conv_kernel_dim": 4,
 }
+WIDE_KEYS = {"linear_key_head_dim": 24, "linear_value_head_dim": 10}
+WIDE_VALUES = {"linear_key_head_dim": 9, "linear_value_head_dim": 20}
 DELTA_EXPERTS = {**EXPERTS, "shared_expert_intermediate_size": 24}
 MAMBA = {
     "vocab_size": 67,
@@ -178,7 +180,11 @@ CASES = [
     ("lfm2", "biases, an adjusted MLP", {**LFM, "conv_bias": True, "conv_L_cache": 4, "block_multiple_of": 8}),
     ("qwen3_next", "experts", {**DELTA, **DELTA_EXPERTS}),
     ("qwen3_next", "as they are, dense layers between", {**DELTA, **DELTA_EXPERTS, "norm_topk_prob": False, "decoder_sparse_step": 2}),
+    ("qwen3_next", "keys wider than values", {**DELTA, **DELTA_EXPERTS, **WIDE_KEYS}),
+    ("qwen3_next", "values wider than keys", {**DELTA, **DELTA_EXPERTS, **WIDE_VALUES}),
     ("qwen3_5_text", "dense", DELTA),
+    ("qwen3_5_text", "keys wider than values", {**DELTA, **WIDE_KEYS}),
+    ("qwen3_5_text", "values wider than keys", {**DELTA, **WIDE_VALUES}),
     ("qwen3_5_text", "tied, every second layer attends", {**DELTA, "tie_word_embeddings": True, "layer_types": ["linear_attention", "full_attention"] * 2}),
     ("qwen3_5_moe_text", "experts", {**DELTA, **DELTA_EXPERTS}),
     ("gpt2", "plain", {"vocab_size": 67, "n_embd": 32, "n_layer": 3, "n_head": 4, "n_positions": 128}),

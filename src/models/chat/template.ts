@@ -1,17 +1,13 @@
 /**
- * Chat templates: Jinja2 with trim_blocks and lstrip_blocks, as `apply_chat_template` of the transformers library renders them.
- * A template is a program from outside. It gets no clock, and what it does is bounded (bounded.ts).
+ * Chat templates: Jinja2 as `apply_chat_template` of the transformers library sets it up (jinja/).
+ * A template is a program from outside. It gets no clock, and what it does is bounded (jinja/price.ts).
  */
-import { Environment, Template } from '@huggingface/jinja'
 import { ContinuoError, messageOf } from '../../errors.ts'
-import { Bounded } from './bounded.ts'
 import { strftime } from './date.ts'
+import { bind } from './jinja/calls.ts'
+import { compile, type Template } from './jinja/render.ts'
+import { Callable, fromJson, type Value } from './jinja/values.ts'
 import { type Message, MOST_TEMPLATE } from './types.ts'
-
-/** White space in a row in a source: the library looks for its ends from each of them. */
-const MOST_BLANKS = 4096
-/** Numbers that range() gives. */
-const MOST_RANGE = 65_536
 
 export interface Rendering {
   readonly messages: readonly Message[]
@@ -25,16 +21,30 @@ export interface Rendering {
 
 export type ChatTemplate = (rendering: Rendering) => string
 
-const range = (start: number, stop?: number, step = 1): number[] => {
-  const [from, to] = stop === undefined ? [0, start] : [start, stop]
-  const length = Math.max(0, Math.ceil((to - from) / step))
-  if (!(length <= MOST_RANGE))
-    throw new Error(`range() is asked for ${length} numbers; at most ${MOST_RANGE} are given`)
-  return Array.from({ length }, (_, at) => from + at * step)
-}
-
 /** What Llama's templates take where nothing says which day it is. */
 const NO_DATE = '26 Jul 2024'
+
+/** A message that a template shows somewhere, if it shows messages. */
+const PROBE = 'What does it show?'
+/** Steps to show it: a template from outside spends no more when it is opened. */
+const PROBE_STEPS = 50_000
+
+/**
+ * Whether a template knows content only as a list of parts, `[{"type": "text", "text": …}]`: it shows a text that is given so, and not one
+ * that is given as it is.
+ */
+const takesParts = (render: (rendering: Rendering, parts: boolean, most: number) => string): boolean => {
+  const shows = (parts: boolean): boolean => {
+    const messages = [{ role: 'user', content: PROBE }] as const
+    try {
+      const rendering = { messages, addGenerationPrompt: true, bosToken: '', eosToken: '', date: '2024-07-26' }
+      return render(rendering, parts, PROBE_STEPS).includes(PROBE)
+    } catch {
+      return false
+    }
+  }
+  return !shows(false) && shows(true)
+}
 
 /**
  * `where` names the file, for messages. Throws INVALID for what is no template; so does the rendering where the template refuses a
@@ -45,31 +55,43 @@ export const chatTemplate = (source: string, where: string): ChatTemplate => {
     new ContinuoError('INVALID', `The chat template of ${where} ${what}`, { cause })
   if (source.length > MOST_TEMPLATE)
     throw invalid(`has ${source.length} characters, expected at most ${MOST_TEMPLATE}.`)
-  if (new RegExp(`\\s{${MOST_BLANKS + 1}}`).test(source))
-    throw invalid(`has more than ${MOST_BLANKS} white-space characters in a row. Leave some out.`)
-  let program: unknown
+  let template: Template
   try {
-    program = new Template(source).parsed
+    template = compile(source)
   } catch (cause) {
-    throw invalid(
-      `is not Jinja that @huggingface/jinja reads: ${messageOf(cause)}. Correct it, or take another.`,
-      cause,
-    )
+    throw invalid(`is not Jinja that can be read: ${messageOf(cause)}. Correct it, or take another.`, cause)
   }
-  return ({ messages, addGenerationPrompt, bosToken, eosToken, thinking, date }) => {
-    const globals: Readonly<Record<string, unknown>> = {
-      ...{ true: true, false: false, none: null, True: true, False: false, None: null },
-      range,
-      raise_exception: (text: unknown) => {
-        throw invalid(`refuses this conversation: ${typeof text === 'string' ? text : 'it gives no text as a reason'}`)
-      },
-      strftime_now: (format: unknown) => {
-        if (date !== undefined) return strftime(date, typeof format === 'string' ? format : '')
-        throw invalid(
-          'asks for the present date (strftime_now), and the same conversation must give the same text on any day. Name a day: --date YYYY-MM-DD.',
-        )
-      },
-      messages: messages.map((message) => ({ ...message })),
+  const render = (
+    { messages, addGenerationPrompt, bosToken, eosToken, thinking, date }: Rendering,
+    parts: boolean,
+    most?: number,
+  ): string => {
+    const functions: Readonly<Record<string, readonly [string, (value: Value) => Value]>> = {
+      raise_exception: [
+        'message',
+        (text) => {
+          throw invalid(
+            `refuses this conversation: ${typeof text === 'string' ? text : 'it gives no text as a reason'}`,
+          )
+        },
+      ],
+      strftime_now: [
+        'format',
+        (format) => {
+          if (date !== undefined) return strftime(date, typeof format === 'string' ? format : '')
+          throw invalid(
+            'asks for the present date (strftime_now), and the same conversation must give the same text on any day. Name a day: --date YYYY-MM-DD.',
+          )
+        },
+      ],
+    }
+    const given: Readonly<Record<string, unknown>> = {
+      messages: messages.map(({ content, ...message }) => ({
+        ...message,
+        content: parts ? [{ type: 'text', text: content }] : content,
+      })),
+      // Given as None where there are none, as transformers does.
+      ...{ tools: null, documents: null },
       add_generation_prompt: addGenerationPrompt,
       // A template that prefers it does not ask for the clock then.
       ...(/\bdate_string\b/.test(source) && {
@@ -79,13 +101,16 @@ export const chatTemplate = (source: string, where: string): ChatTemplate => {
       ...(eosToken !== undefined && { eos_token: eosToken }),
       ...(thinking !== undefined && { enable_thinking: thinking }),
     }
+    const context = new Map(Object.entries(given).map(([name, value]) => [name, fromJson(value)]))
+    for (const [name, [signature, call]] of Object.entries(functions))
+      context.set(name, new Callable(name, (args) => call(bind(name, signature, args)[0]!)))
     try {
-      const environment = new Environment()
-      for (const [name, value] of Object.entries(globals)) environment.set(name, value)
-      return String(new Bounded(environment, source).run(program).value)
+      return template(context, most)
     } catch (cause) {
       if (cause instanceof ContinuoError) throw cause
       throw invalid(`cannot be rendered: ${messageOf(cause)}. Correct it, or take another.`, cause)
     }
   }
+  const parts = takesParts(render)
+  return (rendering) => render(rendering, parts)
 }

@@ -65,7 +65,7 @@ describe('a template is rendered with', () => {
       '<bos><|im_start|>user\nHello<|im_end|>\n<|im_start|>model\n',
     )
     expect(render('{{ bos_token }}|{{ eos_token }}|{{ add_generation_prompt }}', [], { eosToken: '</s>' })).toBe(
-      '|</s>|true',
+      '|</s>|True',
     )
   })
 
@@ -87,9 +87,8 @@ describe('a template is rendered with', () => {
 
 describe('a template is refused, in words, when it', () => {
   test.each<[string, string, RegExp]>([
-    ['is no Jinja', '{% if %}', /is not Jinja that @huggingface\/jinja reads/],
+    ['is no Jinja', '{% if %}', /is not Jinja that can be read: line 1: /],
     ['is too long', ' '.repeat((1 << 16) + 1), /has 65537 characters, expected at most 65536/],
-    ['has a page of blanks', `{{ 1 }}${' '.repeat(5000)}`, /has more than 4096 white-space characters in a row/],
     [
       'refuses the conversation',
       `{{ raise_exception('Only users speak') }}`,
@@ -135,17 +134,18 @@ describe('no built-in runs before what it does is paid for:', () => {
   const LIST = `{% set ns = namespace(t=['x']) %}{% for a in range(40) %}{% set ns.t = [ns.t, ns.t] %}{% endfor %}`
   const LONG = 'z'.repeat(60_000)
   test.each<readonly [string, string]>([
-    ...['|tojson', '|tojson(indent=2)', '|string', '|join', "|join('-')", '|sort', ' ~ 1', " + 'x'", ' == 1', ''].map(
+    ...['|tojson', '|tojson(indent=2)', '|string', '|join', "|join('-')", '|sort', ' ~ 1', ''].map(
       (use) => [`a list that doubles, ${use || 'shown'}`, `${LIST}{{ ns.t${use} }}`] as const,
     ),
     ['such a list inside', `${LIST}{{ [{'a': (1, ns.t)}]|map(attribute='a')|list|string }}`],
     ['such an object', `${LIST}{{ {'a': ns.t}|dictsort|string }}`],
-    ['such a namespace', `${LIST}{{ ns|tojson }}`],
+    ['such a namespace', `${LIST}{{ ns }}`],
+    ['two such lists that are compared', `${LIST}${LIST.replaceAll('ns', 'other')}{{ ns.t == other.t }}`],
     ['such a list in a block', `${LIST}{% set x %}{{ ns.t }}{% endset %}`],
     ['such a list out of a macro', `${LIST}{% macro f(x) %}{{ x }}{% endmacro %}{{ f(ns.t) }}`],
-    ['words', `${TEXT}{{ ns.t.split()|length }}`],
+    ['words', `${TEXT}{{ (ns.t ~ ns.t).split()|length }}`],
     ['characters', `${TEXT}{{ (ns.t|replace('ab c,d\\n', ',')).split(',')|length }}{{ ns.t.split() }}`],
-    ['a method of another name', `${TEXT}{{ ns.t['split']()|length }}`],
+    ['a method of another name', `${TEXT}{{ (ns.t ~ ns.t)['split']()|length }}`],
     ['slices', `${TEXT}{% for a in range(60) %}{{ ns.t[1:]|length }}{% endfor %}`],
     ['what is put in', `${TEXT}{{ ns.t.replace('a', '${LONG}')|length }}`],
     ['what a filter puts in', `${TEXT}{{ ns.t|replace('', '0123456789')|length }}`],
@@ -166,7 +166,10 @@ describe('no built-in runs before what it does is paid for:', () => {
       `${TEXT}{% set ns.l = [] %}{% for a in range(60000) %}{% set ns.l = ns.l + [(ns.t ~ a)|upper] %}{% endfor %}`,
     ],
     ['names that are not there', `{% for a in range(60000) %}${'{{ x }}'.repeat(8000)}{% endfor %}`],
-    ['macros', `{% for a in range(60000) %}{% macro f() %}${'{{ x.y }}'.repeat(7000)}{% endmacro %}{% endfor %}`],
+    [
+      'macros',
+      `{% for a in range(60000) %}{% macro f() %}${'{{ x }}'.repeat(7000)}{% endmacro %}{{ f() }}{% endfor %}`,
+    ],
   ])('%s', (_, source) => {
     expect(() => render(source, HELLO)).toThrow(/more than (2000000 steps|8388608 characters)/)
   })

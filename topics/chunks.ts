@@ -59,6 +59,8 @@ const isSchema = (value: unknown): boolean =>
 /** Which reading of grammars an event means. A new one gets a new number, and this stays the one that is meant where none is named. */
 const version = z.literal(1).default(1)
 
+const callText = z.string().max(256)
+
 /** What binds an answer: see docs/grammars.md. How large it may be, and what it may say, is checked when the event has its turn. */
 export const grammar = z.discriminatedUnion('type', [
   /** A JSON object. */
@@ -73,6 +75,30 @@ export const grammar = z.discriminatedUnion('type', [
   z.strictObject({ type: z.literal('regex'), version, pattern: z.string() }),
   /** A text that the rule `root` of this grammar in GBNF reads. */
   z.strictObject({ type: z.literal('gbnf'), version, text: z.string() }),
+  /** Calls of tools: `open`, the calls, `close`. A call is what stands before the arguments of its tool, the arguments as JSON, and what stands behind them. */
+  z.strictObject({
+    type: z.literal('calls'),
+    version,
+    open: callText,
+    close: callText,
+    /** Between two calls. */
+    between: callText,
+    tools: z
+      .array(
+        z.strictObject({
+          name: z.string().min(1).max(64),
+          before: callText,
+          schema: z.unknown().refine(isSchema, 'expected a JSON Schema: an object, or true or false'),
+          after: callText,
+        }),
+      )
+      .min(1)
+      .max(128),
+    /** Whether a text in which no call begins may stand before the calls, or in their place. */
+    text: z.boolean(),
+    /** Calls at most; 0: none may begin. */
+    most: z.int().min(0).max(64),
+  }),
 ])
 export type Grammar = z.output<typeof grammar>
 export type GrammarInput = z.input<typeof grammar>

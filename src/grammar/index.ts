@@ -1,6 +1,7 @@
 /** Grammars that bind answers: which tokens may follow, token by token. Text and ids alone decide; nothing that is kept here changes an answer. */
 import type { Grammar } from '../../topics/chunks.ts'
 import { Automaton, DEAD, type State } from './automaton.ts'
+import { callsRule } from './calls.ts'
 import { type Rule, ruleOf } from './expression.ts'
 import { gbnfRule } from './gbnf.ts'
 import { anyObject } from './json.ts'
@@ -35,6 +36,8 @@ const ruleIn = (grammar: Grammar): Rule => {
       return schemaRule(grammar.schema)
     case 'regex':
       return ruleOf('the regular expression', regexOf(grammar.pattern, 'The regular expression', true))
+    case 'calls':
+      return callsRule(grammar)
     case 'gbnf': {
       const bytes = Buffer.byteLength(grammar.text)
       return bytes > MOST_BYTES

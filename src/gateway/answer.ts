@@ -1,5 +1,6 @@
 /** An answer as clients see it: text without the stop text that ended it, tokens with their logarithms, and why it ended. */
 import type { Generated } from '../../topics/tokens.ts'
+import { type CallForm, type CallPiece, readCalls } from '../models/chat/calls.ts'
 import type { Tokenizer } from '../models/tokenizer/index.ts'
 
 export interface Scored {
@@ -18,7 +19,10 @@ export interface Piece {
   /** Text that is certain by now. */
   readonly text: string
   readonly tokens: readonly ScoredToken[]
-  readonly finish: 'stop' | 'length' | 'cancelled' | null
+  /** Pieces of calls, where the answer may have some. */
+  readonly calls: CallPiece['calls']
+  /** `calls`: it ended with a call. */
+  readonly finish: 'stop' | 'calls' | 'length' | 'cancelled' | null
 }
 
 const strict = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
@@ -52,8 +56,17 @@ export interface Answer {
   readonly completionTokens: number
 }
 
-/** The topic's text has the stop text at its end; what may yet become one is held back until that is known. */
-export const openAnswer = (stops: readonly string[], tokenizer: Pick<Tokenizer, 'bytesOf'> | null): Answer => {
+/**
+ * The topic's text has the stop text at its end; what may yet become one is held back until that is known. `form`: the answer may have calls in
+ * this form.
+ */
+export const openAnswer = (
+  stops: readonly string[],
+  tokenizer: Pick<Tokenizer, 'bytesOf'> | null,
+  form: CallForm | null = null,
+): Answer => {
+  const reader = form === null ? null : readCalls(form)
+  let called = false
   let held = ''
   let completionTokens = 0
   const longest = [...stops].sort((a, b) => b.length - a.length)
@@ -70,6 +83,11 @@ export const openAnswer = (stops: readonly string[], tokenizer: Pick<Tokenizer, 
     held = held.slice(held.length - keep)
     return text
   }
+  const read = (text: string): CallPiece => {
+    const piece = reader?.push(text) ?? { text, calls: [] }
+    called ||= piece.calls.length > 0
+    return piece
+  }
   return {
     push({ ids, logprobs, topLogprobs, text, finish }) {
       completionTokens += ids.length
@@ -78,12 +96,28 @@ export const openAnswer = (stops: readonly string[], tokenizer: Pick<Tokenizer, 
         const top = topLogprobs?.[at]?.map((other) => scored(other.id, other.logprob))
         return { ...scored(id, logprobs[at]!), ...(top && { top }) }
       })
-      if (finish === null) return { text: certain(), tokens, finish: null }
+      if (finish === null) return { ...read(certain()), tokens, finish: null }
       const ended = finish === 'stop' ? longest.find((stop) => held.endsWith(stop)) : undefined
-      return { text: ended === undefined ? held : held.slice(0, -ended.length), tokens, finish: FINISHES[finish] }
+      const last = read(ended === undefined ? held : held.slice(0, -ended.length))
+      const why = FINISHES[finish]
+      const rest = { calls: last.calls, text: `${last.text}${reader?.end() ?? ''}` }
+      return { ...rest, tokens, finish: why === 'stop' && called ? 'calls' : why }
     },
     get completionTokens() {
       return completionTokens
     },
   }
+}
+
+/** The id of a call, for ever: that of its answer, and its place there. */
+export const callId = (answer: string, index: number): string => `call_${answer.replace(/^[a-z]+[-_]/, '')}_${index}`
+
+/** The calls of an answer. */
+export const wholeCalls = (pieces: readonly Pick<Piece, 'calls'>[]) => {
+  const whole: { readonly index: number; readonly name: string; json: string }[] = []
+  for (const { index, name, json } of pieces.flatMap(({ calls }) => calls)) {
+    if (name !== undefined) whole.push({ index, name, json })
+    else whole[index]!.json += json
+  }
+  return whole
 }

@@ -5,6 +5,7 @@ import type { ChunkInput, Grammar } from '../../topics/chunks.ts'
 import type { Generated } from '../../topics/tokens.ts'
 import { within } from '../aborted.ts'
 import { generateEvent } from '../client/chunks.ts'
+import type { CallForm } from '../models/chat/calls.ts'
 import { openAnswer, type Piece } from './answer.ts'
 import { answersTo, generatedIn, type Place, type Sent, send, sendCancel, type Wanted, wantedOf } from './ask.ts'
 import type { Drawing } from './openai-schema.ts'
@@ -58,6 +59,8 @@ export interface Job {
   readonly seed: number | undefined
   /** What binds the answer. */
   readonly grammar: Grammar | undefined
+  /** How calls are written in it; null: it has none. */
+  readonly calls: CallForm | null
   readonly stream: boolean
   /** The answer that must be the session's last one. */
   readonly after?: string
@@ -235,7 +238,7 @@ export const answer = async (
     if (lasts) turns.begun.set(session, true)
     reply.headers(headers)
 
-    const collected = openAnswer(stops, served.tokenizer)
+    const collected = openAnswer(stops, served.tokenizer, job.calls)
     let read = 0
     const usage = (): Usage => ({
       prompt_tokens: read,

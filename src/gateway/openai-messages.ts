@@ -4,22 +4,21 @@
  */
 import { z } from 'zod'
 import type { Message } from '../models/chat/index.ts'
+import { argumentsText, toolName } from './openai-tools.ts'
 import { Refusal } from './refusal.ts'
 
 /** A template takes some hundred steps for each, while everybody waits. */
 export const MOST_MESSAGES = 1000
 
-const NO_TOOLS = 'no calls: there are no tools here'
 /** What stands beside an answer and asks for nothing: notes of its maker, and members of answers of other kinds that it does not have. */
 const beside = {
   annotations: z.array(z.unknown()).nullish(),
   audio: z.null('expected null: the model gives and takes text').optional(),
-  tool_calls: z.array(z.unknown()).max(0, NO_TOOLS).nullish(),
-  function_call: z.null(NO_TOOLS).optional(),
+  function_call: z.null('expected null: calls stand in "tool_calls"').optional(),
 }
 
 const role = z
-  .enum(['system', 'developer', 'user', 'assistant'])
+  .enum(['system', 'developer', 'user', 'assistant', 'tool'])
   .transform((name) => (name === 'developer' ? ('system' as const) : name))
 
 const refused = z.strictObject({ type: z.literal('refusal'), refusal: z.string() })
@@ -31,6 +30,13 @@ const joined = (parts: readonly Part[]): string =>
 const answered = (content: string | null | undefined, refusal: string | null | undefined): string | null =>
   content ?? refusal ?? null
 
+const callId = z.string().min(1).max(256)
+const MOST_CALLS = 128
+const call = z.strictObject({
+  ...{ id: callId, type: z.literal('function'), index: z.int().optional() },
+  function: z.strictObject({ name: toolName, arguments: argumentsText }),
+})
+
 const part = z.union([z.strictObject({ type: z.literal('text'), text: z.string() }), refused])
 const members = z.strictObject({
   role,
@@ -39,19 +45,31 @@ const members = z.strictObject({
   /** Who speaks, and what was thought before the answer: for templates that show it. */
   name: z.string().min(1).max(64).nullish(),
   reasoning_content: z.string().nullish(),
+  /** Of an answer, its calls; of a result, the id of its call. */
+  tool_calls: z.array(call).max(MOST_CALLS).nullish(),
+  tool_call_id: callId.nullish(),
   ...beside,
 })
 export const message = members.transform((given, context): Message => {
-  const { role: by, content, refusal, name, reasoning_content } = given
-  const text = by === 'assistant' ? (answered(content, refusal) ?? '') : content
-  if (text == null) {
-    context.addIssue({ code: 'custom', path: ['content'], message: 'expected string or array' })
+  const { role: by, content, refusal, name, reasoning_content, tool_calls: calls, tool_call_id } = given
+  const fault = (member: string, message: string): never => {
+    context.addIssue({ code: 'custom', path: [member], message })
     return z.NEVER
   }
+  const text = by === 'assistant' ? (answered(content, refusal) ?? '') : content
+  if (text == null) return fault('content', 'expected string or array')
+  const hasCalls = calls != null && calls.length > 0
+  if (hasCalls && by !== 'assistant') return fault('tool_calls', 'expected calls in messages of the assistant alone')
+  if (by === 'tool' && tool_call_id == null)
+    return fault('tool_call_id', 'expected the id of the call that this is the result of')
   return {
     ...{ role: by, content: text },
     ...(name != null && { name }),
     ...(reasoning_content != null && { reasoning_content }),
+    ...(hasCalls && {
+      tool_calls: calls.map(({ id: of, type, function: called }) => ({ id: of, type, function: called })),
+    }),
+    ...(tool_call_id != null && { tool_call_id }),
   }
 })
 
@@ -73,21 +91,45 @@ const messageItem = z.strictObject({
 })
 const itemReference = z.strictObject({ type: z.literal('item_reference'), id })
 /** A message, or the id of one that the log has. */
-export const inputItem = z.union([messageItem, itemReference])
+const callItem = z.strictObject({
+  ...{ type: z.literal('function_call'), id: id.nullish(), status, call_id: callId },
+  ...{ name: toolName, arguments: argumentsText },
+})
+const outputItem = z.strictObject({
+  ...{ type: z.literal('function_call_output'), id: id.nullish(), status, call_id: callId },
+  output: z.union([z.string(), z.array(written).transform(joined)]),
+})
+export const inputItem = z.union([messageItem, itemReference, callItem, outputItem])
 export type InputItem = z.output<typeof inputItem>
+/** What the log has by an id. */
+export type Said = Exclude<InputItem, { type: 'item_reference' }>
 
-/** The messages of a request's items. `said` finds the text of an item by its id; it rejects with a Refusal that names `param`. */
+/** Adds a call to the answer before it, or as an answer without text. */
+const withCall = (messages: Message[], call: NonNullable<Message['tool_calls']>[number]): void => {
+  const before = messages.at(-1)
+  if (before?.role === 'assistant')
+    messages[messages.length - 1] = { ...before, tool_calls: [...(before.tool_calls ?? []), call] }
+  else messages.push({ role: 'assistant', content: '', tool_calls: [call] })
+}
+
+/** The messages of a request's items. `said` finds those of an item by its id; it rejects with a Refusal that names `param`. */
 export const messagesOf = async (
   items: readonly InputItem[],
-  said: (id: string, param: string) => Promise<string>,
+  said: (id: string, param: string) => Promise<Said>,
 ): Promise<readonly Message[]> => {
   const messages: Message[] = []
-  for (const [at, item] of items.entries())
-    messages.push(
-      'role' in item
-        ? { role: item.role, content: item.content }
-        : { role: 'assistant', content: await said(item.id, `input.${at}.id`) },
-    )
+  for (const [at, item] of items.entries()) {
+    const found = item.type === 'item_reference' ? await said(item.id, `input.${at}.id`) : item
+    if ('role' in found) messages.push({ role: found.role, content: found.content })
+    else if (found.type === 'function_call_output')
+      messages.push({ role: 'tool', content: found.output, tool_call_id: found.call_id })
+    else
+      withCall(messages, {
+        id: found.call_id,
+        type: 'function',
+        function: { name: found.name, arguments: found.arguments },
+      })
+  }
   return messages
 }
 

@@ -1,7 +1,7 @@
 /** /v1/models, /v1/completions and /v1/chat/completions, as OpenAI's clients ask for them. */
 import { randomUUID } from 'node:crypto'
 import type { FastifyInstance } from 'fastify'
-import { type Piece, type ScoredToken, tokenLogprob } from './answer.ts'
+import { callId, type Piece, type ScoredToken, tokenLogprob, wholeCalls } from './answer.ts'
 import { type Answering, answer, type Job, type Shape, type Usage } from './openai-answer.ts'
 import { checkMessages } from './openai-messages.ts'
 import { idEvents, MAX_TOKENS, promptOf } from './openai-prompt.ts'
@@ -15,15 +15,17 @@ import {
   drawingOf,
   parsedBody,
 } from './openai-schema.ts'
+import { callsOf, toolsFor } from './openai-tools.ts'
 import { Refusal } from './refusal.ts'
 import type { ServerEvent } from './sse.ts'
 
 const textOfAll = (pieces: readonly Piece[]): string => pieces.map(({ text }) => text).join('')
 /** The protocol has no word of its own for an answer that was cancelled. */
-const reasonOf = (finish: Piece['finish'] | undefined) => (finish === 'cancelled' ? 'stop' : (finish ?? null))
+const REASONS = { stop: 'stop', length: 'length', calls: 'tool_calls', cancelled: 'stop' } as const
+const reasonOf = (finish: Piece['finish'] | undefined) => (finish == null ? null : REASONS[finish])
 /** A token may complete no character: a piece without text says something only where its tokens are listed, or at the end. */
-const isTold = ({ text, finish }: Piece, { logprobs }: Asked): boolean =>
-  text !== '' || finish !== null || logprobs !== undefined
+const isTold = ({ text, calls, finish }: Piece, { logprobs }: Asked): boolean =>
+  text !== '' || calls.length > 0 || finish !== null || logprobs !== undefined
 const seconds = (): number => Math.floor(Date.now() / 1000)
 
 const DONE: ServerEvent = { data: '[DONE]' }
@@ -88,6 +90,16 @@ const completionShape = (asked: Asked): Shape => {
   }
 }
 
+const messageOf = (id: string, pieces: readonly Piece[]) => {
+  const calls = wholeCalls(pieces).map(({ index, name, json }) => ({
+    ...{ id: callId(id, index), type: 'function' },
+    function: { name, arguments: json },
+  }))
+  const text = textOfAll(pieces)
+  const content = text === '' && calls.length > 0 ? null : text
+  return { role: 'assistant', content, refusal: null, ...(calls.length > 0 && { tool_calls: calls }) }
+}
+
 const chatShape = (asked: Asked): Shape => {
   const { model, logprobs, includeUsage } = asked
   const about = { id: `chatcmpl-${randomUUID()}`, created: seconds(), model }
@@ -101,6 +113,10 @@ const chatShape = (asked: Asked): Shape => {
           })),
           refusal: null,
         }
+  const callDelta = ({ index, name, json }: Piece['calls'][number]) =>
+    name === undefined
+      ? { index, function: { arguments: json } }
+      : { index, id: callId(about.id, index), type: 'function', function: { name, arguments: json } }
   const chunk = (delta: object, tokens: readonly ScoredToken[] | null, finish: Piece['finish']) => ({
     ...about,
     object: 'chat.completion.chunk',
@@ -110,9 +126,13 @@ const chatShape = (asked: Asked): Shape => {
     id: about.id,
     opening: () => [{ data: chunk({ role: 'assistant', content: '' }, null, null) }],
     piece(piece) {
-      const { text, tokens, finish } = piece
+      const { text, calls, tokens, finish } = piece
       if (!isTold(piece, asked)) return []
-      return [{ data: chunk(text === '' && finish !== null ? {} : { content: text }, tokens, finish) }]
+      const delta = {
+        ...((text !== '' || (finish === null && calls.length === 0)) && { content: text }),
+        ...(calls.length > 0 && { tool_calls: calls.map(callDelta) }),
+      }
+      return [{ data: chunk(delta, tokens, finish) }]
     },
     closing: (usage) => [
       ...(includeUsage ? [{ data: { ...about, object: 'chat.completion.chunk', choices: [], usage } }] : []),
@@ -124,7 +144,7 @@ const chatShape = (asked: Asked): Shape => {
       choices: [
         {
           index: 0,
-          message: { role: 'assistant', content: textOfAll(pieces), refusal: null },
+          message: messageOf(about.id, pieces),
           logprobs: scored(pieces.flatMap(({ tokens }) => tokens)),
           finish_reason: reasonOf(pieces.at(-1)?.finish),
         },
@@ -169,6 +189,7 @@ export const openaiRoutes = (app: FastifyInstance, answering: Answering, created
     const job: Job = {
       ...common(body),
       grammar: boundBy(body, 'response_format'),
+      calls: null,
       prompt: () => prompt,
       formStops: [],
       maxTokens: body.max_tokens ?? MAX_TOKENS.completion,
@@ -183,11 +204,15 @@ export const openaiRoutes = (app: FastifyInstance, answering: Answering, created
     checkAlternatives(body.top_logprobs, body.logprobs)
     checkMessages(body.messages, 'messages')
     const form = await served.form()
+    const calls = callsOf(body, form.calls)
+    const bound = boundBy({ ...body, format: body.response_format }, 'response_format')
+    const tools = toolsFor(body, calls, bound)
     const job: Job = {
       ...common(body),
-      grammar: boundBy({ ...body, format: body.response_format }, 'response_format'),
+      grammar: calls ?? bound,
+      calls: calls === undefined ? null : form.calls,
       prompt({ fresh, stopped }) {
-        const ids = fresh ? form.begin(body.messages) : form.goOn(body.messages, stopped)
+        const ids = fresh ? form.begin(body.messages, tools) : form.goOn(body.messages, stopped, tools)
         return { events: idEvents(ids), tokens: ids.length }
       },
       formStops: form.stops,

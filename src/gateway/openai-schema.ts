@@ -8,6 +8,7 @@ import { type Grammar, type GrammarInput, generate, grammar } from '../../topics
 import { faultOfGrammar } from '../grammar/index.ts'
 import { schemaFault } from '../issues.ts'
 import { inputItem, MOST_MESSAGES, message } from './openai-messages.ts'
+import { chatTools, responseTools } from './openai-tools.ts'
 import { Refusal } from './refusal.ts'
 
 /** Values of a parameter that ask for nothing, and why others are refused. */
@@ -18,16 +19,17 @@ interface Lack {
 const lack = (why: string, ...neutral: readonly unknown[]): Lack => ({ why, neutral })
 
 const ONE = 'One request gives one answer. Send as many requests as answers are wanted.'
-const TOOLS = 'There are no tools: the model gives text, and the client makes of it what it wants.'
+const TOOLS = 'Functions are "tools" of chats.'
+const PROMPT = 'A prompt is continued as it is; chats and responses have tools.'
 
 const LACKING: Readonly<Record<string, Lack>> = {
   n: lack(ONE, 1),
   best_of: lack(ONE, 1),
   echo: lack('The prompt is not given back. Put it before the answer.', false),
   suffix: lack('The model continues a text; it does not fill in.', ''),
-  tools: lack(TOOLS, []),
-  tool_choice: lack(TOOLS, 'none', 'auto'),
-  parallel_tool_calls: lack(TOOLS, true, false),
+  tools: lack(PROMPT, []),
+  tool_choice: lack(PROMPT, 'none', 'auto'),
+  parallel_tool_calls: lack(PROMPT, true, false),
   functions: lack(TOOLS, []),
   function_call: lack(TOOLS, 'none', 'auto'),
   response_format: lack('A prompt is continued as it is; "grammar" binds the answer.', { type: 'text' }),
@@ -172,6 +174,7 @@ export const chatRequest = z.strictObject({
   max_completion_tokens: tokens.optional(),
   messages: z.array(message).min(1).max(MOST_MESSAGES),
   response_format: responseFormat.default({ type: 'text' }),
+  ...chatTools,
   logprobs: z.boolean().default(false),
   top_logprobs: shape.topLogprobs,
 })
@@ -193,6 +196,7 @@ export const responseRequest = z.strictObject({
   text: z.strictObject({ format: textFormat.default({ type: 'text' }) }).default({ format: { type: 'text' } }),
   ...hints,
   grammar: common.grammar,
+  ...responseTools,
   /** Whether another request may go on where this one ends. */
   store: z.boolean().default(true),
   previous_response_id: z.string().optional(),

@@ -2,207 +2,38 @@
  * /v1/responses. A gateway keeps nothing, so the id of a response says where in the log it is: any gateway finds it again, and gives a stream of it from
  * any event on. The events of a response and their numbers follow from its records alone.
  */
-import { randomBytes } from 'node:crypto'
 import type { FastifyInstance } from 'fastify'
 import { z } from 'zod'
 import type { Generated } from '../../topics/tokens.ts'
 import { textIn } from '../client/records.ts'
 import type { StoredRecord } from '../streams/log.ts'
-import { openAnswer, type Piece, type ScoredToken, tokenLogprob } from './answer.ts'
+import { openAnswer, type Piece } from './answer.ts'
 import { answersTo, generatedIn, sendCancel, type Wanted } from './ask.ts'
-import { type Answering, type Asking, answer, type Job, type Shape, type Usage } from './openai-answer.ts'
-import { checkMessages, messagesOf } from './openai-messages.ts'
+import { type Answering, answer, type Job, type Usage } from './openai-answer.ts'
+import { checkMessages, inputItem, messagesOf, type Said } from './openai-messages.ts'
 import { idEvents, MAX_TOKENS } from './openai-prompt.ts'
 import { boundBy, drawingOf, parsedBody, responseRequest } from './openai-schema.ts'
+import { callsOf, toolsFor } from './openai-tools.ts'
 import { Refusal } from './refusal.ts'
+import {
+  CALL,
+  type Located,
+  locate,
+  locatedIn,
+  MESSAGE,
+  PREFIX,
+  responseOf,
+  responseShape,
+  wholeOf,
+} from './response-shape.ts'
 import { failureBody, goneSignal } from './service.ts'
 import { type ServerEvent, sendEvents } from './sse.ts'
 
-const PREFIX = 'resp_'
-/** Of the one item of a response: the rest is the response's. */
-const ITEM = 'msg_'
-/** Of a `generate` event's requestId. */
-const MOST_ID = 256
-
-const count = z.int().min(0)
-const located = z.tuple([z.string().regex(/^[0-9a-f]{16}$/), count, count, count, count, count, z.string().min(1)])
-
-interface Located {
-  readonly id: string
-  readonly nonce: string
-  readonly partition: number
-  readonly tokensFrom: number
-  readonly deadLettersFrom: number
-  /** Seconds since the epoch. */
-  readonly created: number
-  readonly inputTokens: number
-  readonly session: string
-}
-
-const locate = ({ session, partition, tokensFrom, deadLettersFrom, promptTokens }: Asking): Located => {
-  const nonce = randomBytes(8).toString('hex')
-  const created = Math.floor(Date.now() / 1000)
-  const inputTokens = promptTokens ?? 0
-  const fields = [nonce, partition, tokensFrom, deadLettersFrom, created, inputTokens, session]
-  const id = `${PREFIX}${Buffer.from(JSON.stringify(fields)).toString('base64url')}`
-  if (id.length > MOST_ID)
-    throw new Refusal(
-      400,
-      'The id of a response has the name of its session in it; this one is too long. Take at most 60 characters.',
-      {
-        param: 'x-session',
-      },
-    )
-  return { id, nonce, partition, tokensFrom, deadLettersFrom, created, inputTokens, session }
-}
-
-/** What such an id says; null: it is no id of a response. */
-const locatedIn = (id: string): Located | null => {
-  if (!id.startsWith(PREFIX) || id.length > MOST_ID) return null
-  let fields: unknown
-  try {
-    fields = JSON.parse(Buffer.from(id.slice(PREFIX.length), 'base64url').toString())
-  } catch {
-    return null
-  }
-  const parsed = located.safeParse(fields)
-  if (!parsed.success) return null
-  const [nonce, partition, tokensFrom, deadLettersFrom, created, inputTokens, session] = parsed.data
-  return { id, nonce, partition, tokensFrom, deadLettersFrom, created, inputTokens, session }
-}
 /** Throws a Refusal (404). */
 const locatedBy = (id: string, param: string): Located => {
   const at = locatedIn(id)
   if (at !== null) return at
   throw new Refusal(404, 'There is no response of this id.', { code: 'response_not_found', param })
-}
-
-type Status = 'in_progress' | 'completed' | 'incomplete' | 'cancelled' | 'failed'
-
-/** What an answer says so far, and the tokens with alternatives. */
-interface Said {
-  readonly text: string
-  readonly tokens: readonly ScoredToken[]
-}
-
-/** Of tokens whose alternatives the request asked for. */
-const logprobsOf = (tokens: readonly ScoredToken[]) =>
-  tokens.flatMap(({ top, ...token }) =>
-    top === undefined ? [] : [{ ...tokenLogprob(token), top_logprobs: top.map(tokenLogprob) }],
-  )
-
-/** The members that clients read, and those that their types ask for. */
-const responseOf = (
-  at: Located,
-  model: string,
-  status: Status,
-  said: Said | null,
-  usage: Usage | null,
-  error: { readonly code: string; readonly message: string } | null = null,
-) => ({
-  id: at.id,
-  object: 'response',
-  created_at: at.created,
-  status,
-  error,
-  incomplete_details: status === 'incomplete' ? { reason: 'max_output_tokens' } : null,
-  instructions: null,
-  max_output_tokens: null,
-  metadata: {},
-  model,
-  output: said === null ? [] : [itemOf(at, status, said)],
-  parallel_tool_calls: false,
-  previous_response_id: null,
-  temperature: null,
-  tool_choice: 'none',
-  tools: [],
-  top_p: null,
-  truncation: 'disabled',
-  usage:
-    usage === null
-      ? null
-      : {
-          input_tokens: usage.prompt_tokens,
-          input_tokens_details: { cached_tokens: 0 },
-          output_tokens: usage.completion_tokens,
-          output_tokens_details: { reasoning_tokens: 0 },
-          total_tokens: usage.total_tokens,
-        },
-})
-
-const NOTHING: Said = { text: '', tokens: [] }
-const partOf = ({ text, tokens }: Said) => ({
-  type: 'output_text',
-  text,
-  annotations: [],
-  logprobs: logprobsOf(tokens),
-})
-/** An item has fewer states than its response. */
-const itemId = ({ id }: Located): string => `${ITEM}${id.slice(PREFIX.length)}`
-const itemOf = (at: Located, status: Status, said: Said | null) => ({
-  id: itemId(at),
-  type: 'message',
-  role: 'assistant',
-  status: status === 'in_progress' || status === 'completed' ? status : 'incomplete',
-  content: said === null ? [] : [partOf(said)],
-})
-
-const ended = (finish: Piece['finish']): Status =>
-  finish === null
-    ? 'in_progress'
-    : ({ length: 'incomplete', stop: 'completed', cancelled: 'cancelled' } as const)[finish]
-
-const wholeOf = (at: Located, model: string, pieces: readonly Piece[], usage: Usage) => {
-  const said = { text: pieces.map(({ text }) => text).join(''), tokens: pieces.flatMap(({ tokens }) => tokens) }
-  return responseOf(at, model, ended(pieces.at(-1)?.finish ?? null), said, usage)
-}
-
-const responseShape = (at: Located, model: string): Shape => {
-  let number = 0
-  let text = ''
-  const tokens: ScoredToken[] = []
-  /** How many of them a delta listed. */
-  let listed = 0
-  let finish: Piece['finish'] = null
-  const event = (type: string, more: object): ServerEvent => {
-    const data = { type, sequence_number: number, ...more }
-    number += 1
-    return { event: type, data }
-  }
-  const place = { item_id: itemId(at), output_index: 0, content_index: 0 }
-  return {
-    id: at.id,
-    opening: () => [
-      event('response.created', { response: responseOf(at, model, 'in_progress', null, null) }),
-      event('response.in_progress', { response: responseOf(at, model, 'in_progress', null, null) }),
-      event('response.output_item.added', { output_index: 0, item: itemOf(at, 'in_progress', null) }),
-      event('response.content_part.added', { ...place, part: partOf(NOTHING) }),
-    ],
-    piece(piece) {
-      text += piece.text
-      tokens.push(...piece.tokens.filter(({ top }) => top !== undefined))
-      finish = piece.finish
-      if (piece.text === '') return []
-      const logprobs = logprobsOf(tokens.slice(listed))
-      listed = tokens.length
-      return [event('response.output_text.delta', { ...place, delta: piece.text, logprobs })]
-    },
-    closing(usage) {
-      const status = ended(finish)
-      const said = { text, tokens }
-      const item = itemOf(at, status, said)
-      return [
-        event('response.output_text.done', { ...place, text, logprobs: logprobsOf(tokens) }),
-        event('response.content_part.done', { ...place, part: partOf(said) }),
-        event('response.output_item.done', { output_index: 0, item }),
-        // Clients know no event of a response that was cancelled; its status says so.
-        event(`response.${status === 'cancelled' ? 'incomplete' : status}`, {
-          response: responseOf(at, model, status, said, usage),
-        }),
-      ]
-    },
-    whole: (pieces, usage) => wholeOf(at, model, pieces, usage),
-  }
 }
 
 /** The request that a dead letter holds; undefined: it holds something else, a `cancel` that came too late for example. */
@@ -237,12 +68,15 @@ export const responseRoutes = (app: FastifyInstance, answering: Answering): void
     ]
     checkMessages(messages, 'input')
     const form = await served.form()
+    const calls = callsOf(body, form.calls)
+    const bound = boundBy({ ...body.text, grammar: body.grammar }, 'text')
+    const tools = toolsFor(body, calls, bound)
     const job: Job = {
       model: body.model,
       session: previous?.session,
       ...(before !== undefined && { after: before }),
       prompt({ fresh, stopped }) {
-        const ids = fresh ? form.begin(messages) : form.goOn(messages, stopped)
+        const ids = fresh ? form.begin(messages, tools) : form.goOn(messages, stopped, tools)
         return { events: idEvents(ids), tokens: ids.length }
       },
       formStops: form.stops,
@@ -250,11 +84,12 @@ export const responseRoutes = (app: FastifyInstance, answering: Answering): void
       maxTokens: body.max_output_tokens ?? Math.min(MAX_TOKENS.chat, limits.tokens),
       drawing: drawingOf(body),
       topLogprobs: body.top_logprobs,
-      grammar: boundBy({ ...body.text, grammar: body.grammar }, 'text'),
+      grammar: calls ?? bound,
+      calls: calls === undefined ? null : form.calls,
       seed: undefined,
       stream: body.stream,
       keepsSession: body.store,
-      shape: (asking) => responseShape(locate(asking), served.id),
+      shape: (asking) => responseShape(locate(asking, calls !== undefined), served.id),
     }
     return answer(request, reply, job, answering)
   })
@@ -268,7 +103,8 @@ export const responseRoutes = (app: FastifyInstance, answering: Answering): void
   /** The response as far as it is in the log. */
   const soFar = async (at: Located): Promise<ReturnType<typeof responseOf>> => {
     const { log, names } = topics
-    const collected = openAnswer((await served.form()).stops, served.tokenizer)
+    const form = await served.form()
+    const collected = openAnswer(form.stops, served.tokenizer, at.calls ? form.calls : null)
     const key = Buffer.from(at.session)
     const records = async function* (topic: string, from: number): AsyncGenerator<StoredRecord> {
       const { end } = await log.bounds(topic, at.partition)
@@ -294,13 +130,16 @@ export const responseRoutes = (app: FastifyInstance, answering: Answering): void
   }
 
   const params = z.strictObject({ id: z.string() })
-  /** The text of an item of a response. */
-  const said = async (id: string, param: string): Promise<string> => {
-    const at = id.startsWith(ITEM) ? locatedIn(`${PREFIX}${id.slice(ITEM.length)}`) : null
+  /** An item of a response, as it would be sent back. */
+  const said = async (id: string, param: string): Promise<Said> => {
+    const end = id.startsWith(CALL) ? id.lastIndexOf('_') : id.length
+    const prefix = [MESSAGE, CALL].find((each) => id.startsWith(each))
+    const at = prefix === undefined ? null : locatedIn(`${PREFIX}${id.slice(prefix.length, end)}`)
     const found = at === null || !(await isHere(at)) ? null : await soFar(at)
-    const text = found?.output[0]?.content[0]?.text
-    if (text !== undefined && found?.status !== 'in_progress') return text
-    throw new Refusal(404, `The log has no item "${id.slice(0, 64)}". Send the message itself.`, {
+    const item = found?.status === 'in_progress' ? undefined : found?.output.find((each) => each.id === id)
+    const parsed = inputItem.safeParse(item)
+    if (parsed.success && parsed.data.type !== 'item_reference') return parsed.data
+    throw new Refusal(404, `The log has no whole item "${id.slice(0, 64)}". Send the item itself.`, {
       code: 'item_not_found',
       param,
     })
@@ -341,12 +180,12 @@ export const responseRoutes = (app: FastifyInstance, answering: Answering): void
     counter.enter(reply, 'stream')
     const gone = goneSignal(reply)
     const ends = AbortSignal.any([gone, service.closing, AbortSignal.timeout(limits.answer)])
-    const { stops } = await served.form()
+    const form = await served.form()
     const isNew = ({ data }: ServerEvent): boolean =>
       (data as { readonly sequence_number: number }).sequence_number > (after ?? -1)
     async function* all(): AsyncGenerator<ServerEvent> {
       const shape = responseShape(at, served.id)
-      const collected = openAnswer(stops, served.tokenizer)
+      const collected = openAnswer(form.stops, served.tokenizer, at.calls ? form.calls : null)
       yield* shape.opening()
       for await (const run of answersTo(topics, at.session, at, wantedOf(at), ends)) {
         const piece = shape.piece(collected.push(run))

@@ -28,9 +28,11 @@ const commonBeginning = (texts: readonly string[]): string => {
   return common.isWellFormed() ? common : common.slice(0, -1)
 }
 
-/** The text that begins every call, whichever tool it calls. */
-export const triggerOf = ({ open, tools }: Pick<Calls, 'open' | 'tools'>): string =>
-  commonBeginning(tools.map(({ before }) => `${open}${before}`))
+/** The text that begins every call, up to the name of the tool: a text has it whatever name follows. */
+const triggerOf = ({ open, tools }: Pick<Calls, 'open' | 'tools'>): string =>
+  commonBeginning(
+    tools.map(({ before, name }) => `${open}${before.includes(name) ? before.slice(0, before.indexOf(name)) : before}`),
+  )
 
 /** Texts in which `sought` does not stand. Its first character stands nowhere else in it. */
 const withoutText = (sought: string): Expression => {

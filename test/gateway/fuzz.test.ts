@@ -2,6 +2,7 @@
 import { connect } from 'node:net'
 import fc from 'fast-check'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { chatTool, responseTool, toolsOf, value, word } from './fuzz-tools.ts'
 import { ask, type Refused, type Serving, servingAll } from './helpers.ts'
 
 const ends: (() => Promise<unknown>)[] = []
@@ -57,19 +58,6 @@ const id = fc.oneof(
   fc.string({ minLength: 1, maxLength: 600 }),
 )
 const token = fc.oneof(fc.nat(300), fc.integer(), fc.double())
-const word = fc.oneof(
-  fc.string({ unit: 'binary', maxLength: 40 }),
-  fc.constantFrom('\ud800', '', '\0', '\ufdd0', '<|im_end|>'),
-)
-
-/** What stands in place of a value: mostly right, else nearly right or anything. */
-const value = (right: readonly unknown[], nearly: readonly unknown[] = [null]): fc.Arbitrary<unknown> =>
-  fc.oneof(
-    { weight: 20, arbitrary: fc.constantFrom(...right) },
-    { weight: 1, arbitrary: fc.constantFrom(...nearly) },
-    { weight: 1, arbitrary: fc.jsonValue({ maxDepth: 3 }) },
-  )
-
 const event = fc.oneof(
   fc.record({ type: fc.constant('text'), text: word }),
   fc.record({ type: fc.constant('text'), bytes: value(['YQ=='], ['é', '===']) }),
@@ -113,7 +101,6 @@ const sampling = {
   min_p: value([0, 0.1, 1], [2]),
   stop_token_ids: value([[], [10]], [[-1], [256]]),
   ignore_eos: value([true]),
-  tools: value([[], null], [[{}]]),
 }
 const completion = fc.record(
   {
@@ -129,15 +116,23 @@ const completion = fc.record(
   },
   { requiredKeys: ['model'] },
 )
-const message = fc.record({
-  role: value(['user', 'assistant', 'system', 'developer'], ['tool']),
-  content: fc.oneof(
-    { weight: 20, arbitrary: fc.string({ maxLength: 40 }) },
-    word,
-    fc.constant([{ type: 'text', text: 'x' }]),
-    fc.jsonValue({ maxDepth: 2 }),
-  ),
-})
+const message = fc.record(
+  {
+    role: value(['user', 'assistant', 'system', 'developer'], ['owner', 'tool']),
+    content: fc.oneof(
+      { weight: 20, arbitrary: fc.string({ maxLength: 40 }) },
+      word,
+      fc.constant([{ type: 'text', text: 'x' }]),
+      fc.jsonValue({ maxDepth: 2 }),
+    ),
+    tool_calls: fc.oneof(
+      fc.constantFrom([], null, [{ id: 'c', type: 'function', function: { name: 'f', arguments: '{"a":1}' } }]),
+      fc.jsonValue({ maxDepth: 3 }),
+    ),
+    tool_call_id: value(['c'], ['']),
+  },
+  { requiredKeys: ['role', 'content'] },
+)
 const conversation = fc.record(
   {
     model: value(['demo'], ['other']),
@@ -153,6 +148,7 @@ const conversation = fc.record(
     ),
     logprobs: value([true]),
     top_logprobs: value([0, 3], [21]),
+    ...toolsOf(chatTool, { type: 'function', function: { name: 'f' } }),
     ...sampling,
   },
   { requiredKeys: ['model', 'messages'] },
@@ -171,7 +167,8 @@ const response = fc.record(
     store: value([true, false]),
     previous_response_id: fc.constantFrom('resp_', 'resp_W10', 'x'),
     user: fc.oneof(fc.constantFrom('a', 'b'), word),
-    ...{ temperature: sampling.temperature, stream: sampling.stream, tools: sampling.tools },
+    ...toolsOf(responseTool, { type: 'function', name: 'f' }),
+    ...{ temperature: sampling.temperature, stream: sampling.stream },
   },
   { requiredKeys: ['model', 'input', 'max_output_tokens'] },
 )
@@ -211,7 +208,7 @@ describe('never a fault, a crash or silence', () => {
     await takesSome(10, () =>
       fc.assert(
         fc.asyncProperty(conversation, async (body) => check(await post('/v1/chat/completions', JSON.stringify(body)))),
-        runs(100),
+        runs(200),
       ),
     )
   })
@@ -220,7 +217,7 @@ describe('never a fault, a crash or silence', () => {
     await takesSome(10, () =>
       fc.assert(
         fc.asyncProperty(response, async (body) => check(await post('/v1/responses', JSON.stringify(body)))),
-        runs(100),
+        runs(200),
       ),
     )
   })

@@ -358,7 +358,7 @@ describe('refused with a sentence in the shape of OpenAI', () => {
   })
 
   test.each([
-    ['tools', { tools: [{ type: 'function', function: { name: 'f' } }] }, 'tools'],
+    ['a tool of the server', { tools: [{ type: 'web_search' }] }, 'tools.0.type'],
     ['alternatives without logprobs', { top_logprobs: 2 }, 'top_logprobs'],
     [
       'a schema that cannot be kept',

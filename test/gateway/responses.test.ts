@@ -144,7 +144,7 @@ test.each([
 })
 
 test.each([
-  ['tools', { tools: [{ type: 'web_search' }] }, 'tools'],
+  ['a tool of the server', { tools: [{ type: 'web_search' }] }, 'tools.0.type'],
   ['a schema', { text: { format: { type: 'json_schema', name: 's', schema: { not: {} } } } }, 'text'],
   ['background', { background: true }, 'background'],
 ])('%s cannot be had', async (_, more, param) => {

@@ -86,7 +86,12 @@ describe('a chat', () => {
   })
 
   test.each([
-    ['a call', { role: 'assistant', content: null, tool_calls: [{ id: '1' }] }, 'messages.1.tool_calls', 'no tools'],
+    [
+      'a call of no function',
+      { role: 'assistant', content: null, tool_calls: [{ id: '1' }] },
+      'messages.1.tool_calls.0.type',
+      'expected "function"',
+    ],
     ['a sound', { role: 'assistant', content: 'x', audio: { id: 'a' } }, 'messages.1.audio', 'expected null'],
     ['nothing of a user', { role: 'user', content: null }, 'messages.1.content', 'expected string or array'],
     ['a picture', { role: 'user', content: [{ type: 'image_url' }] }, 'messages.1.content.0.type', '"text"'],

@@ -4,10 +4,11 @@
  */
 import { ContinuoError } from '../../errors.ts'
 import type { Turns } from '../tokenizer/types.ts'
+import { type CallForm, inWords, PLAIN } from './calls.ts'
 import { collapsed, type NamedTokens, RWKV_STOP } from './conversation.ts'
 import type { ChatTemplate } from './template.ts'
 import { freeMarks, turnWriter } from './turns.ts'
-import { type ChatOptions, type Message, textsOf, withTexts } from './types.ts'
+import { type ChatOptions, type Message, type Tool, textsOf, withTexts } from './types.ts'
 
 export interface ChatForm {
   /** Texts that end an answer, beside the model's ends of text; they are fed, but are no part of the answer. */
@@ -16,10 +17,20 @@ export interface ChatForm {
    * What an empty context is fed, up to where the answer begins; where the last message is the assistant's, up to the end of it: the answer goes
    * on there. Throws INVALID for messages that cannot be rendered.
    */
-  begin(messages: readonly Message[]): Int32Array
-  /** What a context is fed that has read an answer; `stopped`: one of `stops` ended it. Throws INVALID as `begin` does. */
-  goOn(messages: readonly Message[], stopped: boolean): Int32Array
+  begin(messages: readonly Message[], tools?: Tools): Int32Array
+  /** What a context is fed that has read an answer, and the tools; `stopped`: one of `stops` ended it. Throws INVALID as `begin` does. */
+  goOn(messages: readonly Message[], stopped: boolean, tools?: Tools): Int32Array
+  /** How the model writes calls of tools. */
+  readonly calls: CallForm
 }
+
+/** What an answer may call. */
+export interface Tools {
+  readonly tools: readonly Tool[]
+  /** The answer is to begin with a call. */
+  readonly mustCall: boolean
+}
+const NO_TOOLS: Tools = { tools: [], mustCall: false }
 
 /** Stands for the turn before, of which a template sees nothing but that it was there. */
 const BEFORE = '.'
@@ -28,26 +39,31 @@ export const templateForm = (
   template: ChatTemplate,
   turns: Turns,
   options: Omit<ChatOptions, 'system'> & NamedTokens,
+  calls: CallForm = PLAIN,
 ): ChatForm => {
   const writer = turnWriter(turns)
-  const render = (messages: readonly Message[], addGenerationPrompt = true): string =>
-    template({ ...options, messages, addGenerationPrompt })
-  const marked = (messages: readonly Message[]) => {
-    const [guard, place, end] = freeMarks(3, messages.flatMap(textsOf))
+  const render = (messages: readonly Message[], tools: readonly Tool[], addGenerationPrompt = true): string =>
+    template({ ...options, messages, tools, addGenerationPrompt })
+  const marked = (messages: readonly Message[], tools: readonly Tool[]) => {
+    const [guard, place, end] = freeMarks(3, [...messages, ...tools].flatMap(textsOf))
     if (guard === undefined || place === undefined || end === undefined)
       throw new ContinuoError(
         'INVALID',
         'The conversation has every noncharacter from U+FDD0 to U+FDEF. Leave them out.',
       )
-    const guarded = messages.map((message) => withTexts(message, (text) => writer.guarded(text, guard)))
-    return { guard, place, end, guarded }
+    const guardedText = (text: string): string => writer.guarded(text, guard)
+    const guarded = messages.map((message) => withTexts(message, guardedText))
+    return { guard, place, end, guarded, shown: tools.map((tool) => withTexts(tool, guardedText)) }
   }
+  /** What the template is given: where it does not know tools, messages in words. */
+  const given = (messages: readonly Message[], { tools }: Tools) =>
+    calls.isTold ? marked(messages, tools) : marked(inWords(messages, tools), [])
   /** The rendering up to where the answer begins, or goes on. */
-  const opened = (messages: readonly Message[], end: string): string => {
+  const opened = (messages: readonly Message[], tools: readonly Tool[], end: string, mustCall: boolean): string => {
     const last = messages.at(-1)!
-    if (last.role !== 'assistant') return render(messages)
+    if (last.role !== 'assistant') return `${render(messages, tools)}${mustCall ? calls.opening : ''}`
     const marked = messages.with(-1, { ...last, content: `${last.content}${end}` })
-    const [before, ...more] = render(marked, false).split(end)
+    const [before, ...more] = render(marked, tools, false).split(end)
     if (more.length === 1) return before!
     throw new ContinuoError(
       'INVALID',
@@ -56,17 +72,19 @@ export const templateForm = (
   }
   return {
     stops: [],
-    begin(messages) {
-      const { guard, end, guarded } = marked(messages)
-      return writer.ids(opened(guarded, end), guard, false)
+    calls,
+    begin(messages, asked = NO_TOOLS) {
+      const { guard, end, guarded, shown } = given(messages, asked)
+      return writer.ids(opened(guarded, shown, end, asked.mustCall), guard, false)
     },
-    goOn(messages) {
-      const { guard, place, end, guarded } = marked(messages)
+    goOn(messages, _, asked = NO_TOOLS) {
+      // The context has read the tools.
+      const { guard, place, end, guarded } = given(messages, NO_TOOLS)
       const before: readonly Message[] = [
         { role: 'user', content: BEFORE },
         { role: 'assistant', content: place },
       ]
-      const [, behind, ...more] = opened([...before, ...guarded], end).split(place)
+      const [, behind, ...more] = opened([...before, ...guarded], [], end, asked.mustCall).split(place)
       if (behind === undefined || more.length > 0)
         throw new ContinuoError(
           'INVALID',
@@ -77,7 +95,7 @@ export const templateForm = (
   }
 }
 
-const ROLES = { system: 'System', user: 'User', assistant: 'Assistant' } as const
+const ROLES = { system: 'System', user: 'User', assistant: 'Assistant', tool: 'User' } as const
 
 /** Of an answer that goes on, the spaces at its end: a word may begin there. */
 const spaceBehind = (messages: readonly Message[]): string => {
@@ -94,8 +112,10 @@ export const rwkvForm = (turns: Turns): ChatForm => {
     ].join('\n\n') + spaceBehind(messages)
   return {
     stops: [RWKV_STOP],
-    begin: (messages) => turns.encode(written(messages), 'nothing'),
-    goOn(messages, stopped) {
+    calls: PLAIN,
+    begin: (messages, { tools } = NO_TOOLS) => turns.encode(written(inWords(messages, tools)), 'nothing'),
+    goOn(given, stopped) {
+      const messages = inWords(given, [])
       const text = written(messages)
       // Where the stop text ended the answer, the context has read "User:" already.
       const rest = stopped && messages[0]?.role === 'user' ? text.slice('User:'.length) : `\n\n${text}`

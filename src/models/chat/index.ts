@@ -8,6 +8,7 @@ import { schemaFault } from '../../issues.ts'
 import { MOST_CONFIG_BYTES, readJsonFile } from '../../json.ts'
 import type { Tokenizer } from '../tokenizer/index.ts'
 import type { Turns } from '../tokenizer/types.ts'
+import { callFormOf } from './calls.ts'
 import { type NamedTokens, rwkvChat, templateChat } from './conversation.ts'
 import { checkDate } from './date.ts'
 import { type ChatForm, rwkvForm, templateForm } from './form.ts'
@@ -144,5 +145,6 @@ export const openForm = async (about: ChatPackage, date?: () => string): Promise
   if (template === null) return rwkvForm(turns)
   const render = await parsed(template)
   const { bosToken, eosToken } = template
-  return templateForm((rendering) => render({ ...rendering, date: date?.() }), turns, { bosToken, eosToken })
+  const calls = callFormOf(template.source)
+  return templateForm((rendering) => render({ ...rendering, date: date?.() }), turns, { bosToken, eosToken }, calls)
 }

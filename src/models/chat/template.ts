@@ -7,10 +7,12 @@ import { strftime } from './date.ts'
 import { bind } from './jinja/calls.ts'
 import { compile, type Template } from './jinja/render.ts'
 import { Callable, fromJson, type Value } from './jinja/values.ts'
-import { type Message, MOST_TEMPLATE } from './types.ts'
+import { type Message, MOST_TEMPLATE, type Tool } from './types.ts'
 
 export interface Rendering {
   readonly messages: readonly Message[]
+  /** Default: none. */
+  readonly tools?: readonly Tool[] | undefined
   readonly addGenerationPrompt: boolean
   readonly bosToken?: string | undefined
   readonly eosToken?: string | undefined
@@ -62,7 +64,7 @@ export const chatTemplate = (source: string, where: string): ChatTemplate => {
     throw invalid(`is not Jinja that can be read: ${messageOf(cause)}. Correct it, or take another.`, cause)
   }
   const render = (
-    { messages, addGenerationPrompt, bosToken, eosToken, thinking, date }: Rendering,
+    { messages, tools, addGenerationPrompt, bosToken, eosToken, thinking, date }: Rendering,
     parts: boolean,
     most?: number,
   ): string => {
@@ -91,7 +93,7 @@ export const chatTemplate = (source: string, where: string): ChatTemplate => {
         content: parts ? [{ type: 'text', text: content }] : content,
       })),
       // Given as None where there are none, as transformers does.
-      ...{ tools: null, documents: null },
+      ...{ tools: tools === undefined || tools.length === 0 ? null : tools, documents: null },
       add_generation_prompt: addGenerationPrompt,
       // A template that prefers it does not ask for the clock then.
       ...(/\bdate_string\b/.test(source) && {

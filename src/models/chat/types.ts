@@ -3,30 +3,70 @@
 /** The longest source of a chat template, in UTF-16 units; published ones have up to 20,000. */
 export const MOST_TEMPLATE = 1 << 16
 
+/** A call as templates show it: arguments are JSON's values. */
+export interface CallOf {
+  readonly name: string
+  readonly arguments: unknown
+}
+/** As it stands in an answer. */
+export interface Call {
+  readonly id: string
+  readonly type: 'function'
+  readonly function: CallOf
+}
 export interface Message {
-  readonly role: 'system' | 'user' | 'assistant'
+  readonly role: 'system' | 'user' | 'assistant' | 'tool'
   readonly content: string
-  /** Who speaks, for templates that show it. */
+  /** Who speaks, for templates that show it; of a result the tool. */
   readonly name?: string
   /** What the model thought before an earlier answer, for templates that show it. */
   readonly reasoning_content?: string
+  /** Of an answer. */
+  readonly tool_calls?: readonly Call[]
+  /** Of a result. */
+  readonly tool_call_id?: string
 }
 
-/** The message with each of its texts replaced. */
-export const withTexts = (message: Message, replaced: (text: string) => string): Message => {
-  const { role, content, name, reasoning_content } = message
-  return {
-    ...{ role, content: replaced(content) },
-    ...(name !== undefined && { name: replaced(name) }),
-    ...(reasoning_content !== undefined && { reasoning_content: replaced(reasoning_content) }),
-  }
+/** A tool as templates show it. */
+export interface Tool {
+  readonly type: 'function'
+  readonly function: { readonly name: string; readonly description?: string; readonly parameters: unknown }
 }
-/** All of them. */
-export const textsOf = ({ content, name = '', reasoning_content = '' }: Message): readonly string[] => [
-  content,
-  name,
-  reasoning_content,
-]
+
+/** A value of JSON with each of its texts replaced, names of members among them. */
+const replacedIn = (value: unknown, replaced: (text: string) => string): unknown => {
+  if (typeof value === 'string') return replaced(value)
+  if (Array.isArray(value)) return value.map((each) => replacedIn(each, replaced))
+  if (typeof value !== 'object' || value === null) return value
+  return Object.fromEntries(
+    Object.entries(value).map(([name, member]) => [replaced(name), replacedIn(member, replaced)]),
+  )
+}
+
+/** The message, or tool, with each text in it replaced that its writer chose; `role` and `type` are none. */
+export const withTexts = <T extends Message | Tool | Call>(value: T, replaced: (text: string) => string): T =>
+  Object.fromEntries(
+    Object.entries(value).map(([name, member]) => {
+      if (name === 'role' || name === 'type') return [name, member]
+      if (name === 'tool_calls')
+        return [name, (member as NonNullable<Message['tool_calls']>).map((call) => withTexts(call, replaced))]
+      return [name, name === 'function' ? functionOf(member, replaced) : replacedIn(member, replaced)]
+    }),
+  ) as T
+
+/** The names of its members are ours. */
+const functionOf = (value: unknown, replaced: (text: string) => string): unknown =>
+  Object.fromEntries(Object.entries(value as object).map(([name, member]) => [name, replacedIn(member, replaced)]))
+
+/** These texts. */
+export const textsOf = (value: Message | Tool): readonly string[] => {
+  const texts: string[] = []
+  withTexts(value, (text) => {
+    texts.push(text)
+    return text
+  })
+  return texts
+}
 
 /** How a conversation begins. */
 export interface ChatOptions {

@@ -1,0 +1,270 @@
+/**
+ * The shape of a response on the wire, whole and in events. All of it follows from its records and its id, which says where in the log they are, so
+ * whoever tells it tells the same.
+ */
+import { randomBytes } from 'node:crypto'
+import { z } from 'zod'
+import { callId, type Piece, type ScoredToken, tokenLogprob, wholeCalls } from './answer.ts'
+import type { Asking, Shape, Usage } from './openai-answer.ts'
+import { Refusal } from './refusal.ts'
+import type { ServerEvent } from './sse.ts'
+
+export const PREFIX = 'resp_'
+/** Of the items of a response, its message and its calls: the rest is the response's, and the place of the call. */
+export const MESSAGE = 'msg_'
+export const CALL = 'fc_'
+/** Of a `generate` event's requestId. */
+const MOST_ID = 256
+
+const count = z.int().min(0)
+const located = z
+  .tuple([z.string().regex(/^[0-9a-f]{16}$/), count, count, count, count, count, z.string().min(1)])
+  .rest(z.literal(1))
+
+export interface Located {
+  readonly id: string
+  readonly nonce: string
+  readonly partition: number
+  readonly tokensFrom: number
+  readonly deadLettersFrom: number
+  /** Seconds since the epoch. */
+  readonly created: number
+  readonly inputTokens: number
+  readonly session: string
+  /** The answer may have calls. */
+  readonly calls: boolean
+}
+
+export const locate = (
+  { session, partition, tokensFrom, deadLettersFrom, promptTokens }: Asking,
+  calls: boolean,
+): Located => {
+  const nonce = randomBytes(8).toString('hex')
+  const created = Math.floor(Date.now() / 1000)
+  const inputTokens = promptTokens ?? 0
+  const fields = [nonce, partition, tokensFrom, deadLettersFrom, created, inputTokens, session, ...(calls ? [1] : [])]
+  const id = `${PREFIX}${Buffer.from(JSON.stringify(fields)).toString('base64url')}`
+  if (id.length > MOST_ID)
+    throw new Refusal(
+      400,
+      'The id of a response has the name of its session in it; this one is too long. Take at most 60 characters.',
+      {
+        param: 'x-session',
+      },
+    )
+  return { id, nonce, partition, tokensFrom, deadLettersFrom, created, inputTokens, session, calls }
+}
+
+/** What such an id says; null: it is no id of a response. */
+export const locatedIn = (id: string): Located | null => {
+  if (!id.startsWith(PREFIX) || id.length > MOST_ID) return null
+  let fields: unknown
+  try {
+    fields = JSON.parse(Buffer.from(id.slice(PREFIX.length), 'base64url').toString())
+  } catch {
+    return null
+  }
+  const parsed = located.safeParse(fields)
+  if (!parsed.success) return null
+  const [nonce, partition, tokensFrom, deadLettersFrom, created, inputTokens, session, calls] = parsed.data
+  return { id, nonce, partition, tokensFrom, deadLettersFrom, created, inputTokens, session, calls: calls === 1 }
+}
+type Status = 'in_progress' | 'completed' | 'incomplete' | 'cancelled' | 'failed'
+
+/** What an answer says so far, the tokens with alternatives, and its calls. */
+interface Told {
+  readonly text: string
+  readonly tokens: readonly ScoredToken[]
+  readonly calls: ReturnType<typeof wholeCalls>
+}
+
+/** Of tokens whose alternatives the request asked for. */
+const logprobsOf = (tokens: readonly ScoredToken[]) =>
+  tokens.flatMap(({ top, ...token }) =>
+    top === undefined ? [] : [{ ...tokenLogprob(token), top_logprobs: top.map(tokenLogprob) }],
+  )
+
+/** The members that clients read, and those that their types ask for. */
+export const responseOf = (
+  at: Located,
+  model: string,
+  status: Status,
+  told: Told | null,
+  usage: Usage | null,
+  error: { readonly code: string; readonly message: string } | null = null,
+) => ({
+  id: at.id,
+  object: 'response',
+  created_at: at.created,
+  status,
+  error,
+  incomplete_details: status === 'incomplete' ? { reason: 'max_output_tokens' } : null,
+  instructions: null,
+  max_output_tokens: null,
+  metadata: {},
+  model,
+  output: told === null ? [] : itemsOf(at, status, told),
+  parallel_tool_calls: false,
+  previous_response_id: null,
+  temperature: null,
+  tool_choice: 'none',
+  tools: [],
+  top_p: null,
+  truncation: 'disabled',
+  usage:
+    usage === null
+      ? null
+      : {
+          input_tokens: usage.prompt_tokens,
+          input_tokens_details: { cached_tokens: 0 },
+          output_tokens: usage.completion_tokens,
+          output_tokens_details: { reasoning_tokens: 0 },
+          total_tokens: usage.total_tokens,
+        },
+})
+
+const partOf = ({ text, tokens }: Pick<Told, 'text' | 'tokens'>) => ({
+  type: 'output_text',
+  text,
+  annotations: [],
+  logprobs: logprobsOf(tokens),
+})
+const bodyOf = ({ id }: Located): string => id.slice(PREFIX.length)
+const messageId = (at: Located): string => `${MESSAGE}${bodyOf(at)}`
+const itemId = (at: Located, index: number): string => `${CALL}${bodyOf(at)}_${index}`
+/** An item has fewer states than its response. */
+const stateOf = (status: Status) => (status === 'in_progress' || status === 'completed' ? status : 'incomplete')
+const messageOf = (at: Located, status: Status, told: Pick<Told, 'text' | 'tokens'> | null) => ({
+  id: messageId(at),
+  type: 'message' as const,
+  role: 'assistant' as const,
+  status: stateOf(status),
+  content: told === null ? [] : [partOf(told)],
+})
+const callOf = (at: Located, status: Status, { index, name, json }: Told['calls'][number]) => ({
+  id: itemId(at, index),
+  type: 'function_call' as const,
+  status: stateOf(status),
+  call_id: callId(at.id, index),
+  name,
+  arguments: json,
+})
+/** An answer without calls is a message, whatever it says; what is cut off is cut off in its last item. */
+const itemsOf = (at: Located, status: Status, told: Told) => {
+  const { text, calls } = told
+  const last = calls.length - 1
+  return [
+    ...(text === '' && calls.length > 0 ? [] : [messageOf(at, last < 0 ? status : 'completed', told)]),
+    ...calls.map((call) => callOf(at, call.index === last ? status : 'completed', call)),
+  ]
+}
+
+const ended = (finish: Piece['finish']): Status =>
+  finish === null
+    ? 'in_progress'
+    : ({ length: 'incomplete', stop: 'completed', calls: 'completed', cancelled: 'cancelled' } as const)[finish]
+
+export const wholeOf = (at: Located, model: string, pieces: readonly Piece[], usage: Usage) => {
+  const told = {
+    text: pieces.map(({ text }) => text).join(''),
+    tokens: pieces.flatMap(({ tokens }) => tokens),
+    calls: wholeCalls(pieces),
+  }
+  return responseOf(at, model, ended(pieces.at(-1)?.finish ?? null), told, usage)
+}
+
+export const responseShape = (at: Located, model: string): Shape => {
+  let number = 0
+  let text = ''
+  const tokens: ScoredToken[] = []
+  const calls: { readonly index: number; readonly name: string; json: string }[] = []
+  /** How many tokens a delta listed. */
+  let listed = 0
+  let finish: Piece['finish'] = null
+  let opened: 'none' | 'message' | 'call' = 'none'
+  let items = 0
+  const event = (type: string, more: object): ServerEvent => {
+    const data = { type, sequence_number: number, ...more }
+    number += 1
+    return { event: type, data }
+  }
+  const begins = (item: object): ServerEvent => {
+    items += 1
+    return event('response.output_item.added', { output_index: items - 1, item })
+  }
+  const place = () => ({ item_id: messageId(at), output_index: 0, content_index: 0 })
+  const message = (): readonly ServerEvent[] => {
+    opened = 'message'
+    return [
+      begins(messageOf(at, 'in_progress', null)),
+      event('response.content_part.added', { ...place(), part: partOf({ text: '', tokens: [] }) }),
+    ]
+  }
+  /** Ends the item that is open. */
+  const closed = (status: Status): readonly ServerEvent[] => {
+    const was = opened
+    opened = 'none'
+    if (was === 'none') return []
+    if (was === 'call') {
+      const call = calls.at(-1)!
+      const item = callOf(at, status, call)
+      const about = { item_id: item.id, output_index: items - 1 }
+      return [
+        event('response.function_call_arguments.done', { ...about, name: call.name, arguments: call.json }),
+        event('response.output_item.done', { output_index: items - 1, item }),
+      ]
+    }
+    const told = { text, tokens }
+    return [
+      event('response.output_text.done', { ...place(), text, logprobs: logprobsOf(tokens) }),
+      event('response.content_part.done', { ...place(), part: partOf(told) }),
+      event('response.output_item.done', { output_index: items - 1, item: messageOf(at, status, told) }),
+    ]
+  }
+  return {
+    id: at.id,
+    opening: () => [
+      event('response.created', { response: responseOf(at, model, 'in_progress', null, null) }),
+      event('response.in_progress', { response: responseOf(at, model, 'in_progress', null, null) }),
+      // Of an answer that may be a call it is not known yet.
+      ...(at.calls ? [] : message()),
+    ],
+    piece(piece) {
+      const events: ServerEvent[] = []
+      text += piece.text
+      tokens.push(...piece.tokens.filter(({ top }) => top !== undefined))
+      finish = piece.finish
+      if (piece.text !== '') {
+        if (opened === 'none') events.push(...message())
+        const logprobs = logprobsOf(tokens.slice(listed))
+        listed = tokens.length
+        events.push(event('response.output_text.delta', { ...place(), delta: piece.text, logprobs }))
+      }
+      for (const { index, name, json } of piece.calls) {
+        if (name !== undefined) {
+          events.push(...closed('completed'))
+          calls.push({ index, name, json: '' })
+          opened = 'call'
+          events.push(begins(callOf(at, 'in_progress', calls[index]!)))
+        }
+        if (json === '') continue
+        calls[index]!.json += json
+        const about = { item_id: itemId(at, index), output_index: items - 1 }
+        events.push(event('response.function_call_arguments.delta', { ...about, delta: json }))
+      }
+      return events
+    },
+    closing(usage) {
+      const status = ended(finish)
+      return [
+        ...(items === 0 ? message() : []),
+        ...closed(status),
+        // Clients know no event of a response that was cancelled; its status says so.
+        event(`response.${status === 'cancelled' ? 'incomplete' : status}`, {
+          response: responseOf(at, model, status, { text, tokens, calls }, usage),
+        }),
+      ]
+    },
+    whole: (pieces, usage) => wholeOf(at, model, pieces, usage),
+  }
+}

@@ -1,0 +1,66 @@
+/** What the fuzz tests of the gateway send in places: texts, values that are mostly right, tools with their schemas and choices. */
+import fc from 'fast-check'
+
+export const word = fc.oneof(
+  fc.string({ unit: 'binary', maxLength: 40 }),
+  fc.constantFrom('\ud800', '', '\0', '\ufdd0', '<|im_end|>'),
+)
+
+/** What stands in place of a value: mostly right, else nearly right or anything. */
+export const value = (right: readonly unknown[], nearly: readonly unknown[] = [null]): fc.Arbitrary<unknown> =>
+  fc.oneof(
+    { weight: 20, arbitrary: fc.constantFrom(...right) },
+    { weight: 1, arbitrary: fc.constantFrom(...nearly) },
+    { weight: 1, arbitrary: fc.jsonValue({ maxDepth: 3 }) },
+  )
+
+/** Schemas, right ones and what looks like one. */
+export const schema = fc.oneof(
+  { weight: 3, arbitrary: fc.constant({ type: 'object', properties: { a: { type: 'integer' } }, required: ['a'] }) },
+  fc.dictionary(
+    fc.constantFrom(
+      'type',
+      'properties',
+      'items',
+      'enum',
+      'const',
+      'anyOf',
+      'allOf',
+      '$ref',
+      '$defs',
+      'pattern',
+      'not',
+    ),
+    fc.oneof(fc.constantFrom('object', 'array', '#', '#/$defs/x', '(', {}), fc.jsonValue({ maxDepth: 4 })),
+  ),
+  fc.jsonValue({ maxDepth: 3 }),
+)
+const called = fc.record(
+  {
+    name: value(['f', 'g', 'long_name-7'], ['', 'a b', 'é']),
+    description: word,
+    parameters: schema,
+    strict: value([true]),
+  },
+  { requiredKeys: ['name'] },
+)
+export const chatTool = fc.oneof(
+  { weight: 9, arbitrary: called.map((tool) => ({ type: 'function', function: tool })) },
+  fc.jsonValue({ maxDepth: 3 }),
+)
+export const responseTool = fc.oneof(
+  { weight: 9, arbitrary: called.map((tool) => ({ type: 'function', ...tool })) },
+  fc.jsonValue({ maxDepth: 3 }),
+)
+export const toolsOf = (tool: fc.Arbitrary<unknown>, right: unknown) => ({
+  tools: fc.oneof(
+    { weight: 12, arbitrary: fc.constantFrom([right], [], null) },
+    { weight: 3, arbitrary: fc.array(tool, { maxLength: 3 }) },
+  ),
+  tool_choice: fc.oneof(
+    { weight: 20, arbitrary: fc.constantFrom('none', 'auto') },
+    fc.constantFrom('required', { type: 'function', function: { name: 'f' } }, { type: 'function', name: 'f' }),
+    fc.jsonValue({ maxDepth: 3 }),
+  ),
+  parallel_tool_calls: value([true, false]),
+})

@@ -55,12 +55,11 @@ const indented = (text: string, [width = 4n, first = false, blank = false]: Boun
 }
 
 const truncate = (value: Value, [length = 255n, kill = false, end = '...', leeway]: Bound, price: Price): Value => {
-  const text = textOf(value, 'truncate')
   const [most, tail] = [sizeOf(length, 'truncate'), textOf(end, 'truncate')]
   const slack = leeway === undefined || leeway === null ? 5 : sizeOf(leeway, 'truncate')
   if (most < lengthOf(tail) || slack < 0) throw new Fault('truncate gets a length that is too small')
-  const characters = charactersOf(text, price)
-  if (characters.length <= most + slack) return text
+  if ((lengthIn(value, price) ?? Number.POSITIVE_INFINITY) <= most + slack) return value
+  const characters = charactersOf(textOf(value, 'truncate'), price)
   const head = Array.from(characters.slice(0, most - lengthOf(tail))).join('')
   const space = head.lastIndexOf(' ')
   return (truth(kill) || space < 0 ? head : head.slice(0, space)) + tail
@@ -229,6 +228,7 @@ const FILTERS: Builtins<Value> = {
     'attribute? start?',
     (value, [name, start = 0n], run) => {
       const key = getter(name, run)
+      if (typeof start === 'string') throw new Fault('sum takes no text to begin with')
       let found: Value = start
       for (const one of each(value, run.price)) found = binary('+', found, key(one), run.price)
       return found

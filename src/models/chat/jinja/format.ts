@@ -130,7 +130,7 @@ export const percent = (text: string, values: Value, price: Price): string => {
       out.put('%')
       continue
     }
-    const value = named ?? next()
+    const value = named === undefined ? next() : named
     const left = flags.includes('-') || width < 0
     const field = (zeros: boolean): Field => ({
       width: Math.abs(width),
@@ -233,11 +233,12 @@ const fieldEnd = (text: string, from: number): number => {
 export const formatMethod = (text: string, args: Arguments, members: Members, price: Price): string => {
   let count = 0
   let numbered: boolean | null = null
-  const first = (name: string): Value => {
-    const automatic = name === ''
+  const first = (name: string, alone: boolean): Value => {
+    const automatic = name === '' && alone
     if (automatic || /^\d+$/.test(name)) {
-      if (numbered !== null && numbered === automatic) throw new Fault('the fields of format() are numbered half')
-      numbered = !automatic
+      if (alone && numbered !== null && numbered === automatic)
+        throw new Fault('the fields of format() are numbered half')
+      if (alone) numbered = !automatic
       const found = args.list[automatic ? count++ : Number(name)]
       if (found === undefined) throw new Fault('format() has more fields than it gets values')
       return found
@@ -248,7 +249,7 @@ export const formatMethod = (text: string, args: Arguments, members: Members, pr
   }
   const fieldOf = (name: string): Value => {
     const [, head = '', rest = ''] = /^([^.[]*)(.*)$/s.exec(name)!
-    let value = first(head)
+    let value = first(head, rest === '')
     if (!/^(?:\.[^.[]+|\[[^\]]+\])*$/s.test(rest)) throw new Fault(`a field of format() is named ${name}`)
     for (const [, attribute, key = ''] of rest.matchAll(/\.([^.[]+)|\[([^\]]+)\]/gs)) {
       price.pay(1)

@@ -130,12 +130,12 @@ const SPECIAL = /^__\w+__$/
 /** getattr as the sandbox has it; undefined: there is no such attribute. */
 export const attribute = (value: Value, name: string, run: Run): Value | undefined => {
   run.price.pay(1)
+  if (value instanceof Undefined) throw new Fault(value.why)
   if (SPECIAL.test(name)) {
     if (value instanceof Dict && value.get(name) !== undefined)
       throw new Fault(`it reads ${name} of a dict, which is not supported`)
     return new Undefined(`the attribute ${name} of a ${typeOf(value)} is unsafe`)
   }
-  if (value instanceof Undefined) throw new Fault(value.why)
   const found = own(value, name, run)
   if (found !== undefined && name.startsWith('_')) return new Undefined(`the attribute ${name} is unsafe`)
   return found

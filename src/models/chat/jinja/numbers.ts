@@ -48,9 +48,10 @@ const ofFloats = (op: string, a: number, b: number): number => {
     return Math.abs(a) === 1 && !Number.isFinite(b) ? 1 : a ** b
   }
   // As C's fmod, then with the sign of the divisor.
-  const rest = modulo(a % b, b)
-  if (op === '%') return rest === 0 ? (b < 0 ? -0 : 0) : rest
-  const quotient = (a - rest) / b
+  const rest = a % b
+  if (op === '%') return rest === 0 ? (b < 0 ? -0 : 0) : modulo(rest, b)
+  const quotient = (a - rest) / b - (rest !== 0 && rest < 0 !== b < 0 ? 1 : 0)
+  if (quotient === 0) return a / b < 0 || Object.is(a / b, -0) ? -0 : 0
   const floor = Math.floor(quotient)
   return quotient - floor > 0.5 ? floor + 1 : floor
 }

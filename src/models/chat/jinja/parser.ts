@@ -99,7 +99,7 @@ class Parser extends Expressions {
         const [targets, values]: [Target[], Expression[]] = [[], []]
         while (!this.is('%}')) {
           if (targets.length > 0) this.expect(',')
-          targets.push(this.#target(false, '='))
+          targets.push(this.#target(false))
           this.expect('=')
           values.push(this.expression())
         }
@@ -115,7 +115,7 @@ class Parser extends Expressions {
   }
 
   #set(line: number): Statement {
-    const target = this.#target(true, '=')
+    const target = this.#target(true)
     if (this.skip('=')) return { kind: 'set', target, value: this.tuple(), line }
     const filter = this.filters(null, false)
     return { kind: 'setBlock', target, filter, body: this.#body('endset'), line }
@@ -164,8 +164,8 @@ class Parser extends Expressions {
     return found
   }
 
-  /** What is assigned to; `end` comes behind it. */
-  #target(members: boolean, end: string): Target {
+  /** What is assigned to; `end` may come behind its last comma. */
+  #target(members: boolean, end = ')'): Target {
     const items: Target[] = []
     let several = false
     for (;;) {

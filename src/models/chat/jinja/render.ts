@@ -216,12 +216,13 @@ class Rendering implements Run {
     const names: Names = new Map()
     let ran = false
     for (const item of loop ?? each(chosen, this.price)) {
-      ran = true
       this.price.pay(1)
       names.clear()
       if (loop !== null) names.set('loop', loop)
       this.#assign(node.target, item, { names, around: frame })
       const end = this.#inside(node.body, this.#enter(scope, frame, names), out)
+      // Jinja2 takes note of a turn at its end, which `break` and `continue` do not come to.
+      ran ||= end === undefined
       if (end === 'break') break
     }
     for (const name of names.keys()) names.set(name, undefined)

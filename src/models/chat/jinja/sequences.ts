@@ -178,11 +178,7 @@ export const reversed = (value: Value, price: Price): Value => {
   const list = listOf(value, price)
   price.pay(list.length)
   const back = list.toReversed()
-  return value instanceof Lazy || value instanceof Undefined
-    ? value instanceof Lazy
-      ? back
-      : []
-    : new Lazy(back[Symbol.iterator]())
+  return value instanceof Lazy ? back : new Lazy(back[Symbol.iterator]())
 }
 
 /** The last element. */

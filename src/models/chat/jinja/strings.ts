@@ -2,7 +2,7 @@
 import type { Bound, Builtins } from './calls.ts'
 import { Fault, type Price } from './price.ts'
 import { capitalize, charactersOf, LINE, lengthOf, SPACE, strip, title } from './text.ts'
-import { each, sizeOf, Tuple, textOf, truth, type Value } from './values.ts'
+import { each, intOf, sizeOf, Tuple, textOf, truth, type Value } from './values.ts'
 
 /** The places of a text in another, one behind the other, each paid for; `most` of them at most. */
 function* places(text: string, sought: string, most: number, price: Price): Generator<number> {
@@ -108,7 +108,7 @@ const part = (
   if ((start ?? null) === null && (stop ?? null) === null) return [text, 0]
   const characters = charactersOf(text, price)
   const at = (bound: Value | undefined, usual: number): number => {
-    const own = (bound ?? null) === null ? usual : sizeOf(bound, 'a place in a text')
+    const own = (bound ?? null) === null ? usual : Number(intOf(bound!, 'a place in a text'))
     return own < 0 ? Math.max(0, own + characters.length) : own
   }
   const from = at(start, 0)

@@ -187,9 +187,12 @@ export const intOf = (value: Value, what: string): bigint => {
   throw failed(value, `${what} takes an int, not a ${typeOf(value)}`)
 }
 
-/** `intOf` for sizes, where beyond 2⁵³ one is like another. */
-export const sizeOf = (value: Value | undefined, what: string, usual = 0): number =>
-  value === undefined ? usual : Number(intOf(value, what))
+/** `intOf` for sizes: ints that C has. */
+export const sizeOf = (value: Value | undefined, what: string, usual = 0): number => {
+  const size = value === undefined ? usual : Number(intOf(value, what))
+  if (Math.abs(size) < 2 ** 63) return size
+  throw new Fault(`${what} takes no int as large as ${size}`)
+}
 
 /** A str, for what takes no other value; `what` says what does. */
 export const textOf = (value: Value | undefined, what: string): string => {

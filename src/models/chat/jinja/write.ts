@@ -155,7 +155,7 @@ const jsonText = (out: Writer, text: string, { ascii }: Style): void => {
   out.price.text(text.length)
   const found = JSON.stringify(text)
   const unit = (one: string): string => `\\u${one.charCodeAt(0).toString(16).padStart(4, '0')}`
-  out.put(ascii ? found.replace(/[\u007f-\uffff]/g, (one) => (one === '\u007f' ? one : unit(one))) : found)
+  out.put(ascii ? found.replace(/[\u007f-\uffff]/g, unit) : found)
 }
 
 const jsonNumber = (value: number): string =>

@@ -158,7 +158,7 @@ const soft =
   (change: (text: string) => string) =>
   (value: Value, _: Bound, { price }: Run): Value => {
     const text = softText(value, price)
-    price.text(text.length)
+    price.letters(text)
     return change(text)
   }
 

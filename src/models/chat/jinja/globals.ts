@@ -13,6 +13,7 @@ import {
   lengthIn,
   listOf,
   Namespace,
+  payKey,
   Range,
   Thing,
   Tuple,
@@ -209,11 +210,16 @@ const dictOf = ({ list, named }: Arguments, price: Price): Dict => {
   const dict = new Dict()
   if (list.length > 1) throw new Fault('dict gets more than one value')
   const [from] = list
-  if (from instanceof Dict) for (const [key, value] of from.entries()) dict.set(key, value)
+  if (from instanceof Dict)
+    for (const [key, value] of from.entries()) {
+      payKey(key, price)
+      dict.set(key, value)
+    }
   else if (from !== undefined)
     for (const pair of each(from, price)) {
       const [key, value, ...more] = listOf(pair, price)
       if (value === undefined || more.length > 0) throw new Fault('dict gets what is no pair')
+      payKey(key!, price)
       dict.set(key!, value)
     }
   for (const [name, value] of named) dict.set(name, value)

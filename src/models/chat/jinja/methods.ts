@@ -1,5 +1,5 @@
 /** Attributes of values: the methods of Python's types that change nothing, behind the sandbox of Jinja2. */
-import { type Builtins, bind, type Run } from './calls.ts'
+import { type Bound, type Builtins, bind, type Run } from './calls.ts'
 import { formatMethod } from './format.ts'
 import { itemOf } from './operators.ts'
 import { Fault, type Price } from './price.ts'
@@ -13,6 +13,7 @@ import {
   itemsOf,
   Markup,
   Namespace,
+  payKey,
   Range,
   Thing,
   typeOf,
@@ -81,7 +82,13 @@ const valueIn = (dict: Dict, key: Value, usual: Value): Value => {
 }
 
 const DICT: Builtins<Dict> = {
-  get: ['/ key default?', (dict, [key, usual = null]) => valueIn(dict, key!, usual)],
+  get: [
+    '/ key default?',
+    (dict, [key, usual = null], { price }) => {
+      payKey(key!, price)
+      return valueIn(dict, key!, usual)
+    },
+  ],
   items: ['', (dict) => new View(dict, 'items')],
   keys: ['', (dict) => new View(dict, 'keys')],
   values: ['', (dict) => new View(dict, 'values')],
@@ -104,7 +111,11 @@ const textMethod = (text: string, name: string, run: Run): Callable | undefined 
     })
   const is = isClass(name, '')
   if (is === null) return bound(STR, text, name, run)
-  return bound({ [name]: ['', (own: string) => isClass(name, own)!] as const }, text, name, run)
+  const look = (own: string, _: Bound, { price }: Run): boolean => {
+    price.letters(own)
+    return isClass(name, own)!
+  }
+  return bound({ [name]: ['', look] as const }, text, name, run)
 }
 
 /** getattr(value, name); undefined: it has no such attribute. */

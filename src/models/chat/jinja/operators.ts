@@ -14,6 +14,7 @@ import {
   itemsOf,
   Markup,
   numberOf,
+  payKey,
   Range,
   Tuple,
   typeOf,
@@ -78,6 +79,7 @@ export const contains = (container: Value, item: Value, price: Price): boolean =
     price.search(container, sought)
     return container.includes(sought)
   }
+  if (container instanceof Dict || container instanceof View) payKey(item, price)
   if (container instanceof Dict) return container.get(item) !== undefined
   if (container instanceof View && container.what === 'keys') return container.of.get(item) !== undefined
   if (container instanceof Range) {
@@ -105,6 +107,7 @@ export const itemOf = (value: Value, key: Value, price: Price): Value | undefine
   if (value instanceof Undefined) throw new Fault(value.why)
   if (value instanceof Dict) {
     if (isList(key) || key instanceof Dict || key instanceof View) return undefined
+    payKey(key, price)
     return value.get(key)
   }
   const number = typeof key === 'boolean' || typeof key === 'bigint' ? Number(key) : null

@@ -14,6 +14,8 @@ export const STEP_TEXT = 128
 export const MOST_TEXT = 1 << 23
 /** Lists in lists that are written or compared; JSON of tools has a few. */
 export const MOST_DEPTH = 64
+/** Characters that are looked up in a table, in a step. */
+const STEP_LETTERS = 3
 /** Comparisons of characters in a search that are a step. */
 const STEP_SEARCH = 1 << 16
 
@@ -42,6 +44,11 @@ export class Price {
   text(characters: number): void {
     if (!(characters <= MOST_TEXT)) throw new Fault(`it makes a text of more than ${MOST_TEXT} characters`)
     this.pay(characters / STEP_TEXT)
+  }
+
+  /** Pays for a text whose characters are each looked at by what is slow: tables of Unicode. */
+  letters(text: string): void {
+    this.pay(text.length / STEP_LETTERS)
   }
 
   /** Pays for a search in a text. */

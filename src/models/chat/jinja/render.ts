@@ -17,6 +17,7 @@ import {
   failed,
   Lazy,
   Namespace,
+  payKey,
   Tuple,
   truth,
   typeOf,
@@ -318,7 +319,11 @@ class Rendering implements Run {
         return new Tuple(this.#all(node.items, frame))
       case 'dict': {
         const dict = new Dict()
-        for (const [key, value] of node.pairs) dict.set(this.#value(key, frame), this.#value(value, frame))
+        for (const [key, value] of node.pairs) {
+          const own = this.#value(key, frame)
+          payKey(own, price)
+          dict.set(own, this.#value(value, frame))
+        }
         return dict
       }
       case 'attribute':

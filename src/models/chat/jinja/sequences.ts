@@ -16,6 +16,7 @@ import {
   listOf,
   Markup,
   numberOf,
+  payKey,
   sizeOf,
   truth,
   typeOf,
@@ -35,6 +36,7 @@ const pathOf = (name: Value): readonly Value[] => {
 
 /** What gives the attribute `a.b` of a value, `usual` where there is none. */
 export const getter = (name: Value | undefined, run: Run, usual: Value = null): Key => {
+  if (typeof name === 'string') run.price.pay(name.length)
   const path = pathOf(name ?? null)
   return (value) =>
     path.reduce<Value>((found, part) => {
@@ -88,6 +90,8 @@ export const grouped = (value: Value, [name, usual = null, exact]: Bound, run: R
 }
 
 const binaryEqual = (a: Value, b: Value, price: Price): boolean => {
+  payKey(a, price)
+  payKey(b, price)
   const found = new Dict()
   if (isList(a) || a instanceof Dict) return compare([a], [b], price) === 0
   return found.set(a, true).get(b) !== undefined
@@ -99,6 +103,7 @@ export function* unique(value: Value, [exact, name]: Bound, run: Run): Generator
   const seen = new Dict()
   for (const one of each(value, run.price)) {
     const own = key(one)
+    payKey(own, run.price)
     if (seen.get(own) !== undefined) continue
     seen.set(own, true)
     yield one
@@ -158,6 +163,7 @@ export function* batched(value: Value, [count, fill = null]: Bound, price: Price
 export function* columns(value: Value, [count, fill = null]: Bound, price: Price): Generator<Value> {
   const items = listOf(value, price)
   const slices = sizeOf(count, 'slice')
+  price.pay(Math.max(0, slices))
   if (slices === 0) throw new Fault('it divides by zero')
   const [size, more] = [Math.floor(items.length / slices), items.length - Math.floor(items.length / slices) * slices]
   for (let at = 0, from = 0; at < slices; at += 1) {
@@ -207,6 +213,7 @@ export const dictSorted = (value: Value, [exact, by = 'key', reverse = false]: B
 
 /** sort, by several attributes with commas between them. */
 export const sort = (value: Value, [reverse = false, exact, name]: Bound, run: Run): Value => {
+  if (typeof name === 'string') run.price.pay(name.length)
   const keys = (typeof name === 'string' ? name.split(',') : [name]).map((one) =>
     folded(getter(one, run), exact, run.price),
   )

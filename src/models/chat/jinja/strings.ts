@@ -197,6 +197,11 @@ const swapped = (text: string): string =>
     /^\p{Lowercase}/u.test(run) ? run.toUpperCase() : run.toLowerCase(),
   )
 
+const lettered = (text: string, change: (text: string) => string, price: Price): string => {
+  price.letters(text)
+  return change(text)
+}
+
 /** The methods of a str, without those that are in `isClass`. */
 export const STR: Builtins<string> = {
   strip: ['/ chars?', (text, args) => trimmed('strip', text, args, true, true)],
@@ -229,9 +234,9 @@ export const STR: Builtins<string> = {
   ],
   upper: ['', (text) => text.toUpperCase()],
   lower: ['', (text) => text.toLowerCase()],
-  title: ['', (text) => title(text)],
+  title: ['', (text, _, { price }) => lettered(text, title, price)],
   capitalize: ['', (text) => capitalize(text)],
-  swapcase: ['', (text) => swapped(text)],
+  swapcase: ['', (text, _, { price }) => lettered(text, swapped, price)],
   join: [
     '/ iterable',
     (text, [values], { price }) => joined(text, each(values!, price), price, (value) => textOf(value, 'join')),

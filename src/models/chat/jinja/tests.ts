@@ -1,7 +1,7 @@
 /** What stands behind `is`. */
 import { type Builtins, bind, type Run } from './calls.ts'
 import { binary, compared, contains } from './operators.ts'
-import { Fault } from './price.ts'
+import { Fault, type Price } from './price.ts'
 import { isClass } from './text.ts'
 import {
   type Arguments,
@@ -40,6 +40,12 @@ const [EQ, NE, LT, LE, GT, GE] = ['==', '!=', '<', '<=', '>', '>='].map(comparis
   ...[Builtins<Value>[string], Builtins<Value>[string], Builtins<Value>[string]],
 ]
 
+const isLetters = (name: string, value: Value, price: Price): boolean => {
+  const text = str(value, price)
+  price.letters(text)
+  return isClass(name, text)!
+}
+
 const TESTS: Builtins<Value> = {
   odd: ['', (value, _, run) => hasRest(value, 2n, 1n, run)],
   even: ['', (value, _, run) => hasRest(value, 2n, 0n, run)],
@@ -54,8 +60,8 @@ const TESTS: Builtins<Value> = {
   true: ['', (value) => value === true],
   integer: ['', (value) => typeof value === 'bigint'],
   float: ['', (value) => typeof value === 'number'],
-  lower: ['', (value, _, { price }) => isClass('islower', str(value, price))!],
-  upper: ['', (value, _, { price }) => isClass('isupper', str(value, price))!],
+  lower: ['', (value, _, { price }) => isLetters('islower', value, price)],
+  upper: ['', (value, _, { price }) => isLetters('isupper', value, price)],
   string: ['', isText],
   mapping: ['', (value) => value instanceof Dict],
   number: ['', (value) => numberOf(value) !== null],

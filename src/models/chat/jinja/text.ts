@@ -92,15 +92,18 @@ const CLASSES: Readonly<Record<string, RegExp>> = {
   isdigit: whole(`\\p{Nd}${DIGITS}`),
   isspace: whole(SPACE),
   isascii: new RegExp(`^${ASCII}*$`),
-  isupper: /^(?=.*\p{Uppercase})[^\p{Lowercase}\p{Lt}]*$/su,
-  islower: /^(?=.*\p{Lowercase})[^\p{Uppercase}\p{Lt}]*$/su,
   isnumeric: whole('\\p{N}'),
 }
 
+const LETTERS = {
+  isupper: [/\p{Uppercase}/u, /[\p{Lowercase}\p{Lt}]/u],
+  islower: [/\p{Lowercase}/u, /[\p{Uppercase}\p{Lt}]/u],
+} as const
+
 /** The tests of texts that are methods; null: it is none. */
 export const isClass = (name: string, text: string): boolean | null => {
-  const found = Object.hasOwn(CLASSES, name) ? CLASSES[name]! : null
+  if (name === 'isupper' || name === 'islower') return !LETTERS[name][1].test(text) && LETTERS[name][0].test(text)
   if (name === 'isnumeric' && /\p{Lo}/u.test(text))
     throw new Fault('it asks isnumeric of letters, which is not supported')
-  return found === null ? null : found.test(text)
+  return Object.hasOwn(CLASSES, name) ? CLASSES[name]!.test(text) : null
 }

@@ -108,6 +108,21 @@ export class Callable extends Thing {
 
 const UNDEFINED = Symbol('undefined')
 
+/** Parts of a tuple that is a key, and characters of it: they are gone through at each use. */
+const MOST_KEY = 1024
+
+/** A key that is a tuple as a text; a lone surrogate begins no text that is a key. */
+const tupleKey = (value: Tuple, left: { count: number }): string =>
+  `\ud800${value.items
+    .map((item) => {
+      const key = item instanceof Tuple ? tupleKey(item, left) : keyOf(item)
+      const text = `${typeof key} ${JSON.stringify(String(key).slice(0, MOST_KEY + 1))}`
+      left.count -= text.length
+      if (left.count < 0) throw new Fault('it has a tuple of that size as a key, which is not supported')
+      return text
+    })
+    .join()}`
+
 /** What stands for a key in a Map: equal for values that Python holds equal. */
 const keyOf = (value: Value): unknown => {
   if (typeof value === 'boolean') return Number(value)
@@ -115,12 +130,17 @@ const keyOf = (value: Value): unknown => {
   if (typeof value === 'number') return !Number.isInteger(value) || Number.isSafeInteger(value) ? value : BigInt(value)
   if (value instanceof Markup) return value.text
   if (value instanceof Undefined) return UNDEFINED
-  // A lone surrogate begins no text that is a key.
-  if (value instanceof Tuple)
-    return `\ud800${value.items.map((item) => `${typeof keyOf(item)} ${JSON.stringify(String(keyOf(item)))}`).join()}`
+  if (value instanceof Tuple) return tupleKey(value, { count: MOST_KEY })
   if (Array.isArray(value) || value instanceof Dict || value instanceof View)
     throw new Fault(`a ${typeOf(value)} cannot be a key`)
   return value
+}
+
+/** Pays for a key that is looked up or set: a text is read for that. */
+export const payKey = (key: Value, price: Price): void => {
+  if (typeof key === 'string') price.text(key.length)
+  else if (key instanceof Markup) price.text(key.text.length)
+  else if (key instanceof Tuple) price.pay(MOST_KEY / 128)
 }
 
 export class Dict extends Thing {
@@ -297,6 +317,7 @@ export const equal = (a: Value, b: Value, price: Price, depth = 1): boolean => {
   if (a instanceof Dict && b instanceof Dict) {
     if (a.size !== b.size) return false
     for (const [key, value] of a.entries()) {
+      payKey(key, price)
       const other = b.get(key)
       if (other === undefined || !equal(value, other, price, depth + 1)) return false
     }

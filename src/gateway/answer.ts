@@ -23,6 +23,8 @@ export interface Piece {
   readonly calls: CallPiece['calls']
   /** `calls`: it ended with a call. */
   readonly finish: 'stop' | 'calls' | 'length' | 'cancelled' | null
+  /** The stop text that ended the answer; missing where none did. */
+  readonly stop?: string
 }
 
 const strict = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
@@ -101,7 +103,11 @@ export const openAnswer = (
       const last = read(ended === undefined ? held : held.slice(0, -ended.length))
       const why = FINISHES[finish]
       const rest = { calls: last.calls, text: `${last.text}${reader?.end() ?? ''}` }
-      return { ...rest, tokens, finish: why === 'stop' && called ? 'calls' : why }
+      const ending = {
+        finish: why === 'stop' && called ? 'calls' : why,
+        ...(ended !== undefined && { stop: ended }),
+      } as const
+      return { ...rest, tokens, ...ending }
     },
     get completionTokens() {
       return completionTokens

@@ -6,6 +6,7 @@
  */
 import { randomBytes } from 'node:crypto'
 import { chmodSync, existsSync, readFileSync, statSync } from 'node:fs'
+import type { IncomingHttpHeaders } from 'node:http'
 import { resolve } from 'node:path'
 import { z } from 'zod'
 import { ContinuoError, messageOf } from '../errors.ts'
@@ -79,6 +80,12 @@ export interface Keyring {
   /** The name of a key; null: it is none of ours. */
   nameOf(key: string): string | null
 }
+
+/** The keys that a client shows, by the headers of OpenAI's clients and of Anthropic's. */
+export const keysIn = ({ authorization, 'x-api-key': own }: IncomingHttpHeaders): readonly string[] =>
+  [/^Bearer (.*)$/.exec(authorization ?? '')?.[1], own].filter(
+    (key): key is string => typeof key === 'string' && /^[\x21-\x7e]{1,256}$/.test(key),
+  )
 
 /** Follows the file. While it cannot be read, the keys that were known go on to work, and `warn` is told once. */
 export const openKeyring = (path: string, warn: (message: string) => void): Keyring => {

@@ -9,8 +9,16 @@ import type { CallForm } from '../models/chat/calls.ts'
 import { openAnswer, type Piece } from './answer.ts'
 import { answersTo, generatedIn, type Place, type Sent, send, sendCancel, type Wanted, wantedOf } from './ask.ts'
 import type { Drawing } from './openai-schema.ts'
-import { Refusal } from './refusal.ts'
-import { failureBody, goneSignal, type OpenCounter, SESSION_HEADER, type Service, sessionInHeader } from './service.ts'
+import { bodyOf, Refusal } from './refusal.ts'
+import {
+  checkModel,
+  failureOf,
+  goneSignal,
+  type OpenCounter,
+  SESSION_HEADER,
+  type Service,
+  sessionInHeader,
+} from './service.ts'
 import { type ServerEvent, sendEvents } from './sse.ts'
 import type { Turns } from './turns.ts'
 
@@ -67,6 +75,8 @@ export interface Job {
   /** A session of the request's own stays open after the answer, which can be had later: it goes on when its client goes away. */
   readonly keepsSession: boolean
   shape(asking: Asking): Shape
+  /** The last event of a stream that fails. Default: as OpenAI's clients read it. */
+  failed?(refusal: Refusal): ServerEvent
 }
 
 /** Records of the topic that are searched for the last answer of a session. */
@@ -78,7 +88,7 @@ const OPENING = 1000
 /** Tokens of a record that a client waits for in a stream. */
 const STREAM_RUN = 1
 /** The most stop texts that an event takes. */
-const MOST_STOPS = 16
+export const MOST_STOPS = 16
 
 export interface Answering {
   readonly service: Service
@@ -160,11 +170,7 @@ export const answer = async (
 ): Promise<FastifyReply> => {
   const { service, counter, turns } = answering
   const { served, limits, metrics, sessions, topics } = service
-  if (job.model !== served.id)
-    throw new Refusal(404, `The model "${job.model.slice(0, 200)}" is not served here; "${served.id}" is.`, {
-      code: 'model_not_found',
-      param: 'model',
-    })
+  checkModel(served, job.model)
   if (job.maxTokens > limits.tokens)
     throw new Refusal(
       400,
@@ -303,7 +309,10 @@ export const answer = async (
         await coming.return(undefined)
       }
     }
-    const failed = (error: unknown): ServerEvent => ({ data: failureBody(service, error) })
+    const failed = (error: unknown): ServerEvent => {
+      const refusal = failureOf(service, error)
+      return job.failed?.(refusal) ?? { data: bodyOf(refusal) }
+    }
     await sendEvents(reply, events(), { stall: limits.stall, gone, failed })
     return reply
   } finally {

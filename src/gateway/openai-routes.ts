@@ -16,7 +16,7 @@ import {
   parsedBody,
 } from './openai-schema.ts'
 import { callsOf, toolsFor } from './openai-tools.ts'
-import { Refusal } from './refusal.ts'
+import { checkModel } from './service.ts'
 import type { ServerEvent } from './sse.ts'
 
 const textOfAll = (pieces: readonly Piece[]): string => pieces.map(({ text }) => text).join('')
@@ -176,11 +176,8 @@ export const openaiRoutes = (app: FastifyInstance, answering: Answering, created
   app.get('/v1/models', async () => ({ object: 'list', data: [card] }))
   app.get('/v1/models/*', async (request) => {
     const { '*': id } = request.params as { readonly '*': string }
-    if (id === served.id) return card
-    throw new Refusal(404, `The model "${id.slice(0, 200)}" is not served here; "${served.id}" is.`, {
-      code: 'model_not_found',
-      param: 'model',
-    })
+    checkModel(served, id)
+    return card
   })
 
   app.post('/v1/completions', async (request, reply) => {

@@ -12,11 +12,11 @@ import { chatTools, responseTools } from './openai-tools.ts'
 import { Refusal } from './refusal.ts'
 
 /** Values of a parameter that ask for nothing, and why others are refused. */
-interface Lack {
+export interface Lack {
   readonly neutral: readonly unknown[]
   readonly why: string
 }
-const lack = (why: string, ...neutral: readonly unknown[]): Lack => ({ why, neutral })
+export const lack = (why: string, ...neutral: readonly unknown[]): Lack => ({ why, neutral })
 
 const ONE = 'One request gives one answer. Send as many requests as answers are wanted.'
 const TOOLS = 'Functions are "tools" of chats.'
@@ -48,14 +48,18 @@ const LACKING: Readonly<Record<string, Lack>> = {
 }
 
 /** `null` means absent, as OpenAI has it. */
-const withoutLacking = (body: unknown, schema: z.ZodType): Record<string, unknown> => {
+const withoutLacking = (
+  body: unknown,
+  schema: z.ZodType,
+  lackingHere: Readonly<Record<string, Lack>>,
+): Record<string, unknown> => {
   const known = schema instanceof z.ZodObject ? schema.shape : {}
   if (typeof body !== 'object' || body === null || Array.isArray(body))
     throw new Refusal(400, 'The body is a JSON object with a "model" and what it is to answer.')
   const kept: [string, unknown][] = []
   for (const [name, value] of Object.entries(body)) {
     if (value === null) continue
-    const lacking = Object.hasOwn(LACKING, name) && !Object.hasOwn(known, name) ? LACKING[name] : undefined
+    const lacking = Object.hasOwn(lackingHere, name) && !Object.hasOwn(known, name) ? lackingHere[name] : undefined
     if (lacking === undefined) kept.push([name, value])
     else if (!lacking.neutral.some((neutral) => isDeepStrictEqual(neutral, value)))
       throw new Refusal(400, `"${name}" cannot be had here. ${lacking.why}`, {
@@ -82,7 +86,7 @@ const drawing = {
   stop_token_ids: shape.stopTokens,
   ignore_eos: shape.ignoreEnd,
 }
-const drawingSchema = z.strictObject(drawing)
+export const drawingSchema = z.strictObject(drawing)
 const DEFAULT_LAST = shape.penaltyLast.parse(undefined)
 
 /**
@@ -203,9 +207,9 @@ export const responseRequest = z.strictObject({
 })
 export type ResponseRequest = z.output<typeof responseRequest>
 
-/** Throws a Refusal (400) that names the parameter. */
-export const parsedBody = <T>(schema: z.ZodType<T>, body: unknown): T => {
-  const given = withoutLacking(body, schema)
+/** Throws a Refusal (400) that names the parameter. `lacking`: those that the protocol has and the engine has not. */
+export const parsedBody = <T>(schema: z.ZodType<T>, body: unknown, lacking = LACKING): T => {
+  const given = withoutLacking(body, schema, lacking)
   const parsed = schema.safeParse(given)
   if (parsed.success) return parsed.data
   const issue = schemaFault(parsed.error)

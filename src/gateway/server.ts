@@ -14,11 +14,12 @@ import { ContinuoError, codeOf, messageOf } from '../errors.ts'
 import { schemaFault } from '../issues.ts'
 import type { EventLog } from '../streams/log.ts'
 import { placing } from '../streams/partitioner.ts'
+import { messageRoutes } from './anthropic.ts'
 import type { BoardSource } from './boards.ts'
 import { createFeed } from './console-feed.ts'
 import { consoleRoutes } from './console-routes.ts'
 import type { Verify } from './console-verify.ts'
-import type { Keyring } from './keys.ts'
+import { type Keyring, keysIn } from './keys.ts'
 import { createGatewayMetrics, metricsRoute } from './metrics.ts'
 import { openaiRoutes } from './openai-routes.ts'
 import { whyNoPort } from './port.ts'
@@ -104,7 +105,7 @@ const guard = (app: FastifyInstance, { keys, host }: GatewayOptions): void => {
   app.decorateRequest('keyName', null)
   const bound = isIP(host) === 6 ? `[${host}]` : host.toLowerCase()
   app.addHook('onRequest', async (request) => {
-    const { origin, host: asked, authorization } = request.headers
+    const { origin, host: asked } = request.headers
     if (origin !== undefined && (!URL.canParse(origin) || new URL(origin).host !== asked))
       throw new Refusal(403, 'The gateway answers no page of another site (CORS is off).', { code: 'foreign_origin' })
     if (request.routeOptions.config.open === true) return
@@ -118,15 +119,15 @@ const guard = (app: FastifyInstance, { keys, host }: GatewayOptions): void => {
         )
       return
     }
-    const [, key] = /^Bearer ([\x21-\x7e]{1,256})$/.exec(authorization ?? '') ?? []
-    const name = key === undefined ? null : keys.nameOf(key)
-    if (name === null)
+    const shown = keysIn(request.headers)
+    const name = shown.map((key) => keys.nameOf(key)).find((known) => known !== null)
+    if (name === undefined)
       throw new Refusal(
         401,
-        key === undefined ? 'Show an API key: Authorization: Bearer KEY.' : 'This API key is not known here.',
-        {
-          code: 'invalid_api_key',
-        },
+        shown.length === 0
+          ? 'Show an API key: Authorization: Bearer KEY, or x-api-key: KEY.'
+          : 'This API key is not known here.',
+        { code: 'invalid_api_key' },
       )
     request.keyName = name
   })
@@ -136,6 +137,8 @@ declare module 'fastify' {
   interface FastifyContextConfig {
     /** Needs no key: it says nothing but whether the gateway runs. */
     open?: boolean
+    /** How the clients of the route read what is refused. Default: as OpenAI's do. */
+    errorBody?: (refusal: Refusal) => object
   }
 }
 
@@ -196,14 +199,15 @@ const manners = (app: FastifyInstance, logger: GatewayLogger): void => {
     }
   })
   readJson(app)
-  app.setErrorHandler((error, _request, reply: FastifyReply) => {
+  app.setErrorHandler((error, request, reply: FastifyReply) => {
     const refusal = asSentence(error)
     if (refusal.status === 500)
       logger.error({ stack: error instanceof Error ? error.stack : undefined }, messageOf(error))
     if (refusal.status === 401) reply.header('www-authenticate', 'Bearer')
     if (refusal.status === 503 || (refusal.status === 429 && !reply.hasHeader('retry-after')))
       reply.header('retry-after', '1')
-    return reply.code(refusal.status).send(bodyOf(refusal))
+    const { errorBody = bodyOf } = request.routeOptions.config
+    return reply.code(refusal.status).send(errorBody(refusal))
   })
   app.setNotFoundHandler((request, reply) =>
     reply.code(404).send(
@@ -388,6 +392,7 @@ export const serveGateway = async (options: GatewayOptions): Promise<Gateway> =>
     const answering = { service, counter, turns }
     openaiRoutes(app, answering, Math.floor(Date.now() / 1000))
     responseRoutes(app, answering)
+    messageRoutes(app, answering)
     const { boards, verify } = options
     consoleRoutes(app, { service, counter, feed, partitions, boards: boards.length > 0, verify })
     await app.listen({ host, port })

@@ -106,10 +106,22 @@ export const checkSession = (id: string, param: string): string => {
 }
 
 /** For streams: notes the error, and gives what the client is told. */
-export const failureBody = ({ noteFailure }: Service, error: unknown) => {
+export const failureOf = ({ noteFailure }: Service, error: unknown): Refusal => {
   const refusal = asRefusal(error)
   if (refusal.status >= 500) noteFailure(error)
-  return bodyOf(refusal)
+  return refusal
+}
+
+/** The same in the shape that OpenAI's clients read. */
+export const failureBody = (service: Service, error: unknown) => bodyOf(failureOf(service, error))
+
+/** Throws a Refusal (404) for the name of a model that is not this one. */
+export const checkModel = ({ id }: Served, asked: string): void => {
+  if (asked === id) return
+  throw new Refusal(404, `The model "${asked.slice(0, 200)}" is not served here; "${id}" is.`, {
+    code: 'model_not_found',
+    param: 'model',
+  })
 }
 
 export const SESSION_HEADER = 'x-session'

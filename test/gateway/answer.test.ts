@@ -49,6 +49,7 @@ test('the text that clients see has all but the stop text, however the runs are 
         })
         expect(shown.map((piece) => piece.text).join('')).toBe(cut?.shown ?? whole)
         expect(shown.at(-1)!.finish).toBe(cut === null ? 'length' : 'stop')
+        expect(shown.map(({ stop }) => stop ?? '').join('')).toBe(cut?.text.slice(cut.shown.length) ?? '')
       },
     ),
     { numRuns: 2000 },

@@ -173,6 +173,29 @@ const response = fc.record(
   { requiredKeys: ['model', 'input', 'max_output_tokens'] },
 )
 
+const turn = fc.record({
+  role: value(['user', 'assistant'], ['system']),
+  content: fc.oneof(
+    { weight: 20, arbitrary: fc.string({ maxLength: 40 }) },
+    word,
+    fc.constantFrom([{ type: 'text', text: 'x', cache_control: { type: 'ephemeral' } }], [{ type: 'image' }]),
+    fc.jsonValue({ maxDepth: 2 }),
+  ),
+})
+const talk = fc.record(
+  {
+    model: value(['demo'], ['other']),
+    max_tokens: sampling.max_tokens,
+    messages: fc.oneof({ weight: 20, arbitrary: fc.array(turn, { minLength: 1, maxLength: 6 }) }, fc.jsonValue()),
+    system: fc.oneof(fc.constantFrom('Be brief.', null, [{ type: 'text', text: 'x' }]), word),
+    stop_sequences: value([[], ['a']], [[''], ['\n\nUser:']]),
+    metadata: value([{ user_id: 'a' }, {}], [{ user_id: 1 }]),
+    thinking: value([{ type: 'disabled' }], [{ type: 'enabled' }]),
+    ...{ temperature: sampling.temperature, top_p: sampling.top_p, top_k: sampling.top_k },
+    ...{ stream: sampling.stream, tools: sampling.tools },
+  },
+  { requiredKeys: ['model', 'messages', 'max_tokens'] },
+)
 const post = (path: string, body: string, headers: Readonly<Record<string, string>> = {}) =>
   send(path, { method: 'POST', body, headers: { 'content-type': 'application/json', ...headers } })
 
@@ -222,8 +245,21 @@ describe('never a fault, a crash or silence', () => {
     )
   })
 
+  test("for messages of Anthropic's clients, answered and counted", async () => {
+    const path = fc.constantFrom('/v1/messages', '/v1/messages', '/v1/messages/count_tokens')
+    await takesSome(10, () =>
+      fc.assert(
+        fc.asyncProperty(path, talk, async (to, body) => check(await post(to, JSON.stringify(body)))),
+        runs(100),
+      ),
+    )
+  })
+
   test('for bodies that are not what they say', async () => {
-    const path = fc.constantFrom('/v1/completions', '/v1/chat/completions', '/v1/responses', '/v1/sessions/x/chunks')
+    const path = fc.constantFrom(
+      ...['/v1/completions', '/v1/chat/completions', '/v1/responses', '/v1/sessions/x/chunks', '/v1/messages'],
+      '/v1/messages/count_tokens',
+    )
     const type = fc.constantFrom(
       'application/json',
       'text/plain',

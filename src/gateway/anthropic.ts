@@ -112,6 +112,7 @@ export const messageRoutes = (app: FastifyInstance, answering: Answering): void 
       drawing: drawingOf(drawingSchema.parse({ temperature, top_p, top_k })),
       topLogprobs: 0,
       seed: undefined,
+      calls: null,
       grammar: boundBy(format == null ? {} : { format: { ...format, name: '' } }, 'output_config.format'),
       stream: body.stream,
       keepsSession: false,

@@ -31,12 +31,11 @@ const events = async (text: string): Promise<ChunkInput[]> => {
   return pieces
 }
 
-const checkIds = (ids: readonly number[], { vocabSize }: Served): void => {
+/** Throws a Refusal (400), naming the parameter, for an id that the model does not have. */
+export const checkIds = (ids: readonly number[], { vocabSize }: Served, param: string): void => {
   const wrong = ids.find((id) => id >= vocabSize)
   if (wrong !== undefined)
-    throw new Refusal(400, `Token ids go from 0 to ${vocabSize - 1} for this model; ${wrong} is none.`, {
-      param: 'prompt',
-    })
+    throw new Refusal(400, `Token ids go from 0 to ${vocabSize - 1} for this model; ${wrong} is none.`, { param })
 }
 
 /** The prompt as events. A text is cut into tokens by the worker, which counts them. */
@@ -52,7 +51,7 @@ export const promptOf = async (
         : prompt
   if (typeof one !== 'string') {
     const ids = one as readonly number[]
-    checkIds(ids, served)
+    checkIds(ids, served, 'prompt')
     return { events: idEvents(ids), tokens: ids.length }
   }
   const { tokenizer } = served

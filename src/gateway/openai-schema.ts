@@ -22,7 +22,7 @@ const ONE = 'One request gives one answer. Send as many requests as answers are 
 const TOOLS = 'Functions are "tools" of chats.'
 const PROMPT = 'A prompt is continued as it is; chats and responses have tools.'
 
-const LACKING: Readonly<Record<string, Lack>> = {
+export const LACKING: Readonly<Record<string, Lack>> = {
   n: lack(ONE, 1),
   best_of: lack(ONE, 1),
   echo: lack('The prompt is not given back. Put it before the answer.', false),
@@ -206,6 +206,17 @@ export const responseRequest = z.strictObject({
   previous_response_id: z.string().optional(),
 })
 export type ResponseRequest = z.output<typeof responseRequest>
+
+const { input, instructions, text } = responseRequest.shape
+/** How many tokens a response would read. `text` binds the answer and is not read. */
+export const countRequest = z.strictObject({
+  ...{ model: common.model.optional(), input, instructions, text },
+  ...responseTools,
+})
+export const COUNT_LACKING: Readonly<Record<string, Lack>> = {
+  ...LACKING,
+  previous_response_id: lack('The messages of the request are counted, not what a session has read before.'),
+}
 
 /** Throws a Refusal (400) that names the parameter. `lacking`: those that the protocol has and the engine has not. */
 export const parsedBody = <T>(schema: z.ZodType<T>, body: unknown, lacking = LACKING): T => {

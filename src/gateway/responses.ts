@@ -12,7 +12,15 @@ import { answersTo, generatedIn, sendCancel, type Wanted } from './ask.ts'
 import { type Answering, answer, type Job, type Usage } from './openai-answer.ts'
 import { checkMessages, inputItem, messagesOf, type Said } from './openai-messages.ts'
 import { idEvents, MAX_TOKENS } from './openai-prompt.ts'
-import { boundBy, drawingOf, parsedBody, responseRequest } from './openai-schema.ts'
+import {
+  boundBy,
+  COUNT_LACKING,
+  countRequest,
+  drawingOf,
+  parsedBody,
+  type ResponseRequest,
+  responseRequest,
+} from './openai-schema.ts'
 import { callsOf, toolsFor } from './openai-tools.ts'
 import { Refusal } from './refusal.ts'
 import {
@@ -26,7 +34,7 @@ import {
   responseShape,
   wholeOf,
 } from './response-shape.ts'
-import { failureBody, goneSignal } from './service.ts'
+import { checkModel, failureBody, goneSignal } from './service.ts'
 import { type ServerEvent, sendEvents } from './sse.ts'
 
 /** Throws a Refusal (404). */
@@ -55,18 +63,32 @@ export const responseRoutes = (app: FastifyInstance, answering: Answering): void
   const { service, counter } = answering
   const { served, limits, metrics, topics } = service
 
+  /** The messages of a request. Rejects with a Refusal for an item that the log does not have, and for what nothing answers. */
+  const askedBy = async ({ instructions, input }: Pick<ResponseRequest, 'instructions' | 'input'>) => {
+    const messages = [
+      ...(instructions === undefined ? [] : [{ role: 'system' as const, content: instructions }]),
+      ...(await messagesOf(input, said)),
+    ]
+    checkMessages(messages, 'input')
+    return messages
+  }
+
+  app.post('/v1/responses/input_tokens', async (request) => {
+    const body = parsedBody(countRequest, request.body, COUNT_LACKING)
+    checkModel(served, body.model ?? served.id)
+    const messages = await askedBy(body)
+    const form = await served.form()
+    const tools = toolsFor(body, callsOf(body, form.calls), undefined)
+    return { object: 'response.input_tokens', input_tokens: form.begin(messages, tools).length }
+  })
+
   app.post('/v1/responses', async (request, reply) => {
     const body = parsedBody(responseRequest, request.body)
     if (body.include.length > 0 && body.top_logprobs === 0)
       throw new Refusal(400, 'Logprobs come with alternatives: say "top_logprobs", 1 to 20.', { param: 'top_logprobs' })
     const before = body.previous_response_id
     const previous = before === undefined ? undefined : locatedBy(before, 'previous_response_id')
-    const { instructions, input } = body
-    const messages = [
-      ...(instructions === undefined ? [] : [{ role: 'system' as const, content: instructions }]),
-      ...(await messagesOf(input, said)),
-    ]
-    checkMessages(messages, 'input')
+    const messages = await askedBy(body)
     const form = await served.form()
     const calls = callsOf(body, form.calls)
     const bound = boundBy({ ...body.text, grammar: body.grammar }, 'text')

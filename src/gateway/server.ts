@@ -28,6 +28,7 @@ import { responseRoutes } from './responses.ts'
 import { type Limits, openCounter, type Served, type Service } from './service.ts'
 import { sessionRoutes } from './session-routes.ts'
 import { followSessions } from './sessions-view.ts'
+import { tokenRoutes } from './token-routes.ts'
 import { openTurns } from './turns.ts'
 import { createUnfinished } from './unfinished.ts'
 
@@ -393,6 +394,7 @@ export const serveGateway = async (options: GatewayOptions): Promise<Gateway> =>
     openaiRoutes(app, answering, Math.floor(Date.now() / 1000))
     responseRoutes(app, answering)
     messageRoutes(app, answering)
+    tokenRoutes(app, service)
     const { boards, verify } = options
     consoleRoutes(app, { service, counter, feed, partitions, boards: boards.length > 0, verify })
     await app.listen({ host, port })

@@ -143,7 +143,7 @@ describe('a message', () => {
     const body = messagesRequest.parse({ ...request, stop_sequences: ['END'] })
     const shape = messageShape({ promptTokens: 7 }, body)
     const usage = { prompt_tokens: 7, completion_tokens: 1, total_tokens: 8 }
-    const piece = { text: 'x', tokens: [], ...end }
+    const piece = { text: 'x', tokens: [], calls: [], ...end }
     expect(shape.whole([piece], usage)).toMatchObject({ stop_reason, stop_sequence })
     shape.piece(piece)
     expect(shape.closing(usage)[1]!.data).toMatchObject({ delta: { stop_reason, stop_sequence } })

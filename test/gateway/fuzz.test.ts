@@ -192,10 +192,31 @@ const talk = fc.record(
     metadata: value([{ user_id: 'a' }, {}], [{ user_id: 1 }]),
     thinking: value([{ type: 'disabled' }], [{ type: 'enabled' }]),
     ...{ temperature: sampling.temperature, top_p: sampling.top_p, top_k: sampling.top_k },
-    ...{ stream: sampling.stream, tools: sampling.tools },
+    ...{ stream: sampling.stream, tools: value([[], null], [[{}]]) },
   },
   { requiredKeys: ['model', 'messages', 'max_tokens'] },
 )
+/** A path, and a body for it. */
+const tokenizing = fc.oneof(
+  fc.tuple(
+    fc.constant('/v1/tokenize'),
+    fc.record({
+      model: value(['demo'], ['other']),
+      prompt: fc.oneof(word, fc.jsonValue({ maxDepth: 1 })),
+      add_special_tokens: value([true], [false]),
+    }),
+  ),
+  fc.tuple(
+    fc.constant('/v1/tokenize'),
+    fc.record({
+      model: value(['demo'], ['other']),
+      messages: fc.array(message, { minLength: 1, maxLength: 3 }),
+      add_generation_prompt: value([true, false]),
+    }),
+  ),
+  fc.tuple(fc.constant('/v1/detokenize'), fc.record({ tokens: fc.array(value([7, 200, 255], [256, -1])) })),
+)
+
 const post = (path: string, body: string, headers: Readonly<Record<string, string>> = {}) =>
   send(path, { method: 'POST', body, headers: { 'content-type': 'application/json', ...headers } })
 
@@ -255,10 +276,19 @@ describe('never a fault, a crash or silence', () => {
     )
   })
 
+  test('for texts and ids to tokenize', async () => {
+    await takesSome(10, () =>
+      fc.assert(
+        fc.asyncProperty(tokenizing, async ([path, body]) => check(await post(path, JSON.stringify(body)))),
+        runs(300),
+      ),
+    )
+  })
+
   test('for bodies that are not what they say', async () => {
     const path = fc.constantFrom(
       ...['/v1/completions', '/v1/chat/completions', '/v1/responses', '/v1/sessions/x/chunks', '/v1/messages'],
-      '/v1/messages/count_tokens',
+      ...['/v1/messages/count_tokens', '/v1/tokenize', '/v1/detokenize', '/v1/responses/input_tokens'],
     )
     const type = fc.constantFrom(
       'application/json',

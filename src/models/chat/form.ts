@@ -20,6 +20,8 @@ export interface ChatForm {
   begin(messages: readonly Message[], tools?: Tools): Int32Array
   /** What a context is fed that has read an answer, and the tools; `stopped`: one of `stops` ended it. Throws INVALID as `begin` does. */
   goOn(messages: readonly Message[], stopped: boolean, tools?: Tools): Int32Array
+  /** The messages alone, each to its end: nothing opens an answer behind them. Throws INVALID as `begin` does. */
+  alone(messages: readonly Message[]): Int32Array
   /** How the model writes calls of tools. */
   readonly calls: CallForm
 }
@@ -92,6 +94,10 @@ export const templateForm = (
         )
       return writer.ids(behind, guard, true)
     },
+    alone(messages) {
+      const { guard, guarded } = given(messages, NO_TOOLS)
+      return writer.ids(render(guarded, [], false), guard, false)
+    },
   }
 }
 
@@ -105,11 +111,11 @@ const spaceBehind = (messages: readonly Message[]): string => {
 
 /** See `rwkvChat`. */
 export const rwkvForm = (turns: Turns): ChatForm => {
+  const lines = (messages: readonly Message[]): readonly string[] =>
+    messages.map(({ role, content }) => `${ROLES[role]}: ${collapsed(content)}`)
   const written = (messages: readonly Message[]): string =>
-    [
-      ...messages.map(({ role, content }) => `${ROLES[role]}: ${collapsed(content)}`),
-      ...(messages.at(-1)?.role === 'assistant' ? [] : ['Assistant:']),
-    ].join('\n\n') + spaceBehind(messages)
+    [...lines(messages), ...(messages.at(-1)?.role === 'assistant' ? [] : ['Assistant:'])].join('\n\n') +
+    spaceBehind(messages)
   return {
     stops: [RWKV_STOP],
     calls: PLAIN,
@@ -121,5 +127,6 @@ export const rwkvForm = (turns: Turns): ChatForm => {
       const rest = stopped && messages[0]?.role === 'user' ? text.slice('User:'.length) : `\n\n${text}`
       return turns.encode(rest, 'text')
     },
+    alone: (messages) => turns.encode(lines(messages).join('\n\n'), 'nothing'),
   }
 }

@@ -70,6 +70,23 @@ describe.each(FORMS)('%s', (_, open, converse) => {
     )
   })
 
+  test('has of messages alone what stands before the opening of an answer', () => {
+    fc.assert(
+      fc.property(content, content, content, (one, answer, two) => {
+        const form = open()
+        const messages: readonly Message[] = [
+          { role: 'user', content: one },
+          { role: 'assistant', content: answer },
+          { role: 'user', content: two },
+        ]
+        const [alone, begun] = [[...form.alone(messages)], [...form.begin(messages)]]
+        expect(begun.slice(0, alone.length)).toEqual(alone)
+        expect(begun.length).toBeGreaterThan(alone.length)
+      }),
+      { numRuns: 100 },
+    )
+  })
+
   test('has no special token out of a message', () => {
     const form = open()
     const plain = form.begin([

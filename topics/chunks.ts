@@ -75,7 +75,7 @@ export const grammar = z.discriminatedUnion('type', [
   z.strictObject({ type: z.literal('regex'), version, pattern: z.string() }),
   /** A text that the rule `root` of this grammar in GBNF reads. */
   z.strictObject({ type: z.literal('gbnf'), version, text: z.string() }),
-  /** Calls of tools: `open`, the calls, `close`. A call is what stands before the arguments of its tool, the arguments as JSON, and what stands behind them. */
+  /** Calls of tools: `open`, the calls, `close`. A call is `before`, the name of its tool, `middle`, the arguments as a JSON object, `after`. */
   z.strictObject({
     type: z.literal('calls'),
     version,
@@ -83,13 +83,14 @@ export const grammar = z.discriminatedUnion('type', [
     close: callText,
     /** Between two calls. */
     between: callText,
+    before: callText,
+    middle: callText,
+    after: callText,
     tools: z
       .array(
         z.strictObject({
           name: z.string().min(1).max(64),
-          before: callText,
           schema: z.unknown().refine(isSchema, 'expected a JSON Schema: an object, or true or false'),
-          after: callText,
         }),
       )
       .min(1)

@@ -65,6 +65,8 @@ export interface AdaptRequest {
   readonly seed?: bigint
   /** Ends it between two evaluations: the context is as it was then, and the result has no `adapted`. */
   readonly signal?: AbortSignal
+  /** Called when it has one of the engine's threads. */
+  readonly onBegin?: () => void
 }
 
 /** What an adaptation did. Losses are mean surprisals of the window's tokens, in nats. */

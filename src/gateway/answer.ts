@@ -104,7 +104,7 @@ export const openAnswer = (
       const why = FINISHES[finish]
       const rest = { calls: last.calls, text: `${last.text}${reader?.end() ?? ''}` }
       const ending = {
-        finish: why === 'stop' && called ? 'calls' : why,
+        finish: why === 'stop' && called && reader?.isInside === false ? 'calls' : why,
         ...(ended !== undefined && { stop: ended }),
       } as const
       return { ...rest, tokens, ...ending }

@@ -4,6 +4,7 @@
  */
 import { z } from 'zod'
 import type { Message } from '../models/chat/index.ts'
+import { textsOf } from '../models/chat/types.ts'
 import { argumentsText, toolName } from './openai-tools.ts'
 import { Refusal } from './refusal.ts'
 
@@ -17,9 +18,10 @@ const beside = {
   function_call: z.null('expected null: calls stand in "tool_calls"').optional(),
 }
 
-const role = z
-  .enum(['system', 'developer', 'user', 'assistant', 'tool'])
-  .transform((name) => (name === 'developer' ? ('system' as const) : name))
+const asSystem = <T extends string>(name: T) =>
+  name === 'developer' ? ('system' as const) : (name as Exclude<T, 'developer'>)
+const speaker = z.enum(['system', 'developer', 'user', 'assistant'])
+const role = z.enum([...speaker.options, 'tool']).transform(asSystem)
 
 const refused = z.strictObject({ type: z.literal('refusal'), refusal: z.string() })
 type Part = { readonly text: string } | z.output<typeof refused>
@@ -30,7 +32,7 @@ const joined = (parts: readonly Part[]): string =>
 const answered = (content: string | null | undefined, refusal: string | null | undefined): string | null =>
   content ?? refusal ?? null
 
-const callId = z.string().min(1).max(256)
+const callId = z.string().min(1).max(512)
 const MOST_CALLS = 128
 const call = z.strictObject({
   ...{ id: callId, type: z.literal('function'), index: z.int().optional() },
@@ -86,7 +88,7 @@ const written = z.union([
 ])
 const messageItem = z.strictObject({
   ...{ type: z.literal('message').optional(), id: id.nullish(), status },
-  role,
+  role: speaker.transform(asSystem),
   content: z.union([z.string(), z.array(written).transform(joined)]),
 })
 const itemReference = z.strictObject({ type: z.literal('item_reference'), id })
@@ -142,10 +144,16 @@ export const checkMessages = (messages: readonly Message[], param: string): void
       'The last message is the one that is answered (its role is "user"), or an answer that is to go on ("assistant"); this one\'s role is "system".',
       { param },
     )
+  if (last.tool_calls !== undefined)
+    throw new Refusal(
+      400,
+      'The last message calls tools, and nothing follows from that. Send the results of its calls behind it.',
+      { param },
+    )
   for (const [at, one] of messages.entries())
-    for (const member of ['content', 'name', 'reasoning_content'] as const)
-      if (one[member]?.isWellFormed() === false)
+    for (const [name, member] of Object.entries(one))
+      if (textsOf({ [name]: member } as unknown as Message).some((text) => !text.isWellFormed()))
         throw new Refusal(400, 'The message has half a surrogate pair; it is to be text in Unicode.', {
-          param: `${param}.${at}.${member}`,
+          param: `${param}.${at}.${name}`,
         })
 }

@@ -15,7 +15,7 @@ import {
   drawingOf,
   parsedBody,
 } from './openai-schema.ts'
-import { callsOf, toolsFor } from './openai-tools.ts'
+import { boundTools } from './openai-tools.ts'
 import { checkModel } from './service.ts'
 import type { ServerEvent } from './sse.ts'
 
@@ -201,13 +201,11 @@ export const openaiRoutes = (app: FastifyInstance, answering: Answering, created
     checkAlternatives(body.top_logprobs, body.logprobs)
     checkMessages(body.messages, 'messages')
     const form = await served.form()
-    const calls = callsOf(body, form.calls)
     const bound = boundBy({ ...body, format: body.response_format }, 'response_format')
-    const tools = toolsFor(body, calls, bound)
+    const { tools, ...binding } = boundTools(body, form.calls, bound)
     const job: Job = {
       ...common(body),
-      grammar: calls ?? bound,
-      calls: calls === undefined ? null : form.calls,
+      ...binding,
       prompt({ fresh, stopped }) {
         const ids = fresh ? form.begin(body.messages, tools) : form.goOn(body.messages, stopped, tools)
         return { events: idEvents(ids), tokens: ids.length }

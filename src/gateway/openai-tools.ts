@@ -3,8 +3,9 @@ import { z } from 'zod'
 import type { Grammar } from '../../topics/chunks.ts'
 import { faultOfGrammar } from '../grammar/index.ts'
 import type { CallForm, CallGrammar } from '../models/chat/calls.ts'
+import { parseExact } from '../models/chat/exact.ts'
 import type { Tools } from '../models/chat/form.ts'
-import type { Tool } from '../models/chat/types.ts'
+import { type Tool, textsOf } from '../models/chat/types.ts'
 import { Refusal } from './refusal.ts'
 
 /** JSON in JSON that clients send as text; a schema takes as much. */
@@ -23,15 +24,17 @@ const DEEP = `expected at most ${MOST_LEVELS} levels of JSON`
 
 export const toolName = z.string().regex(/^[a-zA-Z0-9_-]{1,64}$/, 'expected 1 to 64 letters, digits, _ or -')
 
-/** The arguments of a call, which the protocol has as text. */
+/** The arguments of a call, which the protocol has as text; a text they stay where the answer was cut off. */
 export const argumentsText = z.string().transform((text, context): unknown => {
+  const json = text === '' ? '{}' : text
+  let plain: unknown
   try {
-    const value: unknown = JSON.parse(text === '' ? '{}' : text)
-    if (isShallow(value)) return value
-    context.addIssue({ code: 'custom', message: DEEP })
+    plain = JSON.parse(json)
   } catch {
-    context.addIssue({ code: 'custom', message: 'expected the JSON of the arguments as text' })
+    return text
   }
+  if (isShallow(plain)) return parseExact(json)
+  context.addIssue({ code: 'custom', message: DEEP })
   return z.NEVER
 })
 
@@ -57,8 +60,16 @@ const unlike = (tools: readonly unknown[]): boolean => {
   const names = tools.flatMap((tool) => (tool as Partial<Tool> | null)?.function?.name ?? [])
   return new Set(names).size === names.length
 }
+/** Also called with tools whose own faults are told beside it. */
+const isWhole = (tools: readonly unknown[]): boolean =>
+  tools.every((tool) => !isShallow(tool) || textsOf(tool as Tool).every((text) => text.isWellFormed()))
 const list = <T extends z.ZodType<Tool>>(one: T) =>
-  z.array(one).max(MOST_TOOLS).refine(unlike, 'expected tools with different names').default([])
+  z
+    .array(one)
+    .max(MOST_TOOLS)
+    .refine(unlike, 'expected tools with different names')
+    .refine(isWhole, 'expected text in Unicode, and a tool has half a surrogate pair')
+    .default([])
 
 const mode = z.enum(['none', 'auto', 'required'])
 const allowed = <T extends z.ZodType<{ readonly name: string }>>(reference: T) => ({
@@ -134,12 +145,12 @@ export const callsOf = (
       throw new Refusal(400, '"tool_choice" asks for a call, and there are no tools.', { param: 'tool_choice' })
     return undefined
   }
-  const { open, close, between, after, before } = form
+  const { open, close, between, before, middle, after } = form
   const grammar: CallGrammar = {
-    ...{ type: 'calls', version: 1, open, close, between },
+    ...{ type: 'calls', version: 1, open, close, between, before, middle, after },
     tools: tools
       .filter(({ function: { name } }) => names.includes(name))
-      .map(({ function: { name, parameters } }) => ({ name, before: before(name), schema: parameters, after })),
+      .map(({ function: { name, parameters } }) => ({ name, schema: parameters })),
     text: choice.mode !== 'required',
     most: choice.mode === 'none' ? 0 : parallel ? form.most : 1,
   }
@@ -148,15 +159,21 @@ export const callsOf = (
   return grammar
 }
 
-/** What the form of a conversation is told of the tools. Throws a Refusal (400) where something else is to bind the answer, too. */
-export const toolsFor = (
-  { tools, tool_choice: { mode: chosen } }: AskedTools,
-  calls: CallGrammar | undefined,
-  bound: Grammar | undefined,
-): Tools => {
-  if (calls !== undefined && bound !== undefined)
-    throw new Refusal(400, 'Tools and another form cannot bind an answer both. Leave the tools out of this request.', {
-      param: 'tools',
-    })
-  return { tools, mustCall: chosen === 'required' }
+/**
+ * What binds an answer: its calls, or another form (`bound`); and what the form of a conversation is told of the tools. Throws a Refusal (400) where
+ * both would bind it, and as `callsOf` does.
+ */
+export const boundTools = (asked: AskedTools, form: CallForm, bound: Grammar | undefined) => {
+  const calls = callsOf(asked, form)
+  const { mode: chosen } = asked.tool_choice
+  if (calls !== undefined && bound !== undefined && chosen !== 'none')
+    throw new Refusal(
+      400,
+      'Tools and another form cannot bind an answer both. Leave the tools out of this request, or say "tool_choice": "none".',
+      { param: 'tools' },
+    )
+  const tools: Tools = { tools: asked.tools, mustCall: chosen === 'required' }
+  return bound === undefined
+    ? { grammar: calls, calls: calls === undefined ? null : form, tools }
+    : { grammar: bound, calls: null, tools }
 }

@@ -123,11 +123,21 @@ export const responseOf = (
         },
 })
 
+/** Those of a text before calls. */
+const tokensOf = ({ text, tokens }: Pick<Told, 'text' | 'tokens'>): readonly ScoredToken[] => {
+  const length = Buffer.byteLength(text)
+  let at = 0
+  const end = tokens.findIndex(({ bytes }) => {
+    at += bytes.length
+    return at - bytes.length >= length
+  })
+  return end < 0 ? tokens : tokens.slice(0, end)
+}
 const partOf = ({ text, tokens }: Pick<Told, 'text' | 'tokens'>) => ({
   type: 'output_text',
   text,
   annotations: [],
-  logprobs: logprobsOf(tokens),
+  logprobs: logprobsOf(tokensOf({ text, tokens })),
 })
 const bodyOf = ({ id }: Located): string => id.slice(PREFIX.length)
 const messageId = (at: Located): string => `${MESSAGE}${bodyOf(at)}`
@@ -216,7 +226,7 @@ export const responseShape = (at: Located, model: string): Shape => {
     }
     const told = { text, tokens }
     return [
-      event('response.output_text.done', { ...place(), text, logprobs: logprobsOf(tokens) }),
+      event('response.output_text.done', { ...place(), text, logprobs: logprobsOf(tokensOf({ text, tokens })) }),
       event('response.content_part.done', { ...place(), part: partOf(told) }),
       event('response.output_item.done', { output_index: items - 1, item: messageOf(at, status, told) }),
     ]

@@ -21,7 +21,7 @@ import {
   type ResponseRequest,
   responseRequest,
 } from './openai-schema.ts'
-import { callsOf, toolsFor } from './openai-tools.ts'
+import { boundTools } from './openai-tools.ts'
 import { Refusal } from './refusal.ts'
 import {
   CALL,
@@ -36,6 +36,9 @@ import {
 } from './response-shape.ts'
 import { checkModel, failureBody, goneSignal } from './service.ts'
 import { type ServerEvent, sendEvents } from './sse.ts'
+
+/** Responses whose items a request refers to: each is read from the log. */
+const MOST_REFERRED = 64
 
 /** Throws a Refusal (404). */
 const locatedBy = (id: string, param: string): Located => {
@@ -67,7 +70,7 @@ export const responseRoutes = (app: FastifyInstance, answering: Answering): void
   const askedBy = async ({ instructions, input }: Pick<ResponseRequest, 'instructions' | 'input'>) => {
     const messages = [
       ...(instructions === undefined ? [] : [{ role: 'system' as const, content: instructions }]),
-      ...(await messagesOf(input, said)),
+      ...(await messagesOf(input, saidIn())),
     ]
     checkMessages(messages, 'input')
     return messages
@@ -78,7 +81,7 @@ export const responseRoutes = (app: FastifyInstance, answering: Answering): void
     checkModel(served, body.model ?? served.id)
     const messages = await askedBy(body)
     const form = await served.form()
-    const tools = toolsFor(body, callsOf(body, form.calls), undefined)
+    const { tools } = boundTools(body, form.calls, undefined)
     return { object: 'response.input_tokens', input_tokens: form.begin(messages, tools).length }
   })
 
@@ -90,9 +93,8 @@ export const responseRoutes = (app: FastifyInstance, answering: Answering): void
     const previous = before === undefined ? undefined : locatedBy(before, 'previous_response_id')
     const messages = await askedBy(body)
     const form = await served.form()
-    const calls = callsOf(body, form.calls)
     const bound = boundBy({ ...body.text, grammar: body.grammar }, 'text')
-    const tools = toolsFor(body, calls, bound)
+    const { tools, ...binding } = boundTools(body, form.calls, bound)
     const job: Job = {
       model: body.model,
       session: previous?.session,
@@ -106,12 +108,11 @@ export const responseRoutes = (app: FastifyInstance, answering: Answering): void
       maxTokens: body.max_output_tokens ?? Math.min(MAX_TOKENS.chat, limits.tokens),
       drawing: drawingOf(body),
       topLogprobs: body.top_logprobs,
-      grammar: calls ?? bound,
-      calls: calls === undefined ? null : form.calls,
+      ...binding,
       seed: undefined,
       stream: body.stream,
       keepsSession: body.store,
-      shape: (asking) => responseShape(locate(asking, calls !== undefined), served.id),
+      shape: (asking) => responseShape(locate(asking, binding.calls !== null), served.id),
     }
     return answer(request, reply, job, answering)
   })
@@ -152,19 +153,33 @@ export const responseRoutes = (app: FastifyInstance, answering: Answering): void
   }
 
   const params = z.strictObject({ id: z.string() })
-  /** An item of a response, as it would be sent back. */
-  const said = async (id: string, param: string): Promise<Said> => {
-    const end = id.startsWith(CALL) ? id.lastIndexOf('_') : id.length
-    const prefix = [MESSAGE, CALL].find((each) => id.startsWith(each))
-    const at = prefix === undefined ? null : locatedIn(`${PREFIX}${id.slice(prefix.length, end)}`)
-    const found = at === null || !(await isHere(at)) ? null : await soFar(at)
-    const item = found?.status === 'in_progress' ? undefined : found?.output.find((each) => each.id === id)
-    const parsed = inputItem.safeParse(item)
-    if (parsed.success && parsed.data.type !== 'item_reference') return parsed.data
-    throw new Refusal(404, `The log has no whole item "${id.slice(0, 64)}". Send the item itself.`, {
-      code: 'item_not_found',
-      param,
-    })
+  /** Items of responses by their ids, as they would be sent back; a response is read once for all of them. */
+  const saidIn = () => {
+    const read = new Map<string, ReturnType<typeof soFar> | null>()
+    return async (id: string, param: string): Promise<Said> => {
+      const end = id.startsWith(CALL) ? id.lastIndexOf('_') : id.length
+      const prefix = [MESSAGE, CALL].find((each) => id.startsWith(each))
+      const at = prefix === undefined ? null : locatedIn(`${PREFIX}${id.slice(prefix.length, end)}`)
+      if (at !== null && !read.has(at.id)) {
+        if (read.size === MOST_REFERRED)
+          throw new Refusal(
+            400,
+            `The items of at most ${MOST_REFERRED} responses can be named. Send the others themselves.`,
+            {
+              param,
+            },
+          )
+        read.set(at.id, (await isHere(at)) ? soFar(at) : null)
+      }
+      const found = at === null ? null : await read.get(at.id)
+      const item = found?.status === 'in_progress' ? undefined : found?.output.find((each) => each.id === id)
+      const parsed = inputItem.safeParse(item)
+      if (parsed.success && parsed.data.type !== 'item_reference') return parsed.data
+      throw new Refusal(404, `The log has no whole item "${id.slice(0, 64)}". Send the item itself.`, {
+        code: 'item_not_found',
+        param,
+      })
+    }
   }
   const isHere = async ({ partition, session }: Located): Promise<boolean> =>
     partition === (await topics.log.partitionOf(topics.names.chunks, Buffer.from(session)))

@@ -389,8 +389,8 @@ export const serveGateway = async (options: GatewayOptions): Promise<Gateway> =>
       })
     health(app, service, options)
     metricsRoute(app, metrics)
-    sessionRoutes(app, service, counter)
     const answering = { service, counter, turns }
+    sessionRoutes(app, answering)
     openaiRoutes(app, answering, Math.floor(Date.now() / 1000))
     responseRoutes(app, answering)
     messageRoutes(app, answering)

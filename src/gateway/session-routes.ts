@@ -11,8 +11,9 @@ import type { Tail } from '../client/tail.ts'
 import { eventOf } from '../operators/validate.ts'
 import type { StoredRecord } from '../streams/log.ts'
 import { generatedIn, merged, refusalsOf, send, wantedOf } from './ask.ts'
+import type { Answering } from './openai-answer.ts'
 import { Refusal } from './refusal.ts'
-import { checkSession, failureBody, goneSignal, type OpenCounter, type Service } from './service.ts'
+import { checkSession, failureBody, goneSignal, type Service } from './service.ts'
 import { bytesOf, type ServerEvent, sendEvents } from './sse.ts'
 
 /** Events of one request. */
@@ -121,7 +122,7 @@ const shown = (kind: Followed, records: readonly StoredRecord[]): Shown => {
   return made
 }
 
-export const sessionRoutes = (app: FastifyInstance, service: Service, counter: OpenCounter): void => {
+export const sessionRoutes = (app: FastifyInstance, { service, counter, turns }: Answering): void => {
   const { topics, sessions, limits, metrics, closing } = service
   const { log, names } = topics
   const tails: Readonly<Record<Followed, Tail>> = {
@@ -174,13 +175,39 @@ export const sessionRoutes = (app: FastifyInstance, service: Service, counter: O
     type: Observation['type'],
     gone: AbortSignal,
   ): Promise<Observation> => {
+    const late = AbortSignal.timeout(limits.answer)
+    const over = new AbortController()
+    const ends = AbortSignal.any([gone, late, closing, over.signal])
+    const slow = (where: string): Refusal =>
+      new Refusal(
+        late.aborted ? 504 : 503,
+        `${where}, and it has not taken effect within ${limits.answer / 1000} seconds. Does a worker serve this log?`,
+        {
+          code: 'timeout',
+        },
+      )
+    const leave = await turns.enter(id, ends).catch((error: unknown) => {
+      throw ends.aborted ? slow('Requests before this one are under way in the session') : error
+    })
+    try {
+      return await effectInTurn(id, key, event, type, ends, over, slow)
+    } finally {
+      leave()
+    }
+  }
+  const effectInTurn = async (
+    id: string,
+    key: string | null,
+    event: Chunk,
+    type: Observation['type'],
+    ends: AbortSignal,
+    over: AbortController,
+    slow: (where: string) => Refusal,
+  ): Promise<Observation> => {
     const partition = await log.partitionOf(names.chunks, Buffer.from(id))
     const { end: from } = await log.bounds(names.observations, partition)
     const sent = await send(topics, id, key, () => [event])
     const [offset] = sent.offsets
-    const late = AbortSignal.timeout(limits.answer)
-    const over = new AbortController()
-    const ends = AbortSignal.any([gone, late, closing, over.signal])
     async function* effects(): AsyncGenerator<Observation> {
       for await (const record of topics.observations.records(partition, id, from, ends)) {
         const seen = recordAsJson('observations', record).value as Observation
@@ -193,17 +220,17 @@ export const sessionRoutes = (app: FastifyInstance, service: Service, counter: O
       await sessions.finished(id, offset!, ends)
       return found
     }
-    throw new Refusal(
-      late.aborted ? 504 : 503,
-      `The event is in the log at offset ${offset}, and no worker has taken it within ${limits.answer / 1000} seconds. Does a worker serve this log?`,
-      { code: 'timeout' },
-    )
+    throw slow(`The event is in the log at offset ${offset}`)
   }
 
   app.delete('/v1/sessions/:id', { schema: { params } }, async (request, reply) => {
     const id = checkSession((request.params as z.output<typeof params>).id, 'id')
     counter.enter(reply, 'whole')
-    await effectOf(id, request.keyName, { type: 'delete' }, 'deleted', goneSignal(reply))
+    await effectOf(id, request.keyName, { type: 'delete' }, 'deleted', goneSignal(reply)).catch((error: unknown) => {
+      // A deletion is refused where there is nothing to delete.
+      if (!(error instanceof Refusal) || error.code !== 'event_refused') throw error
+      throw new Refusal(404, error.message, { code: 'session_not_found', param: 'id' })
+    })
     return { session: id, deleted: true }
   })
 
@@ -228,6 +255,11 @@ export const sessionRoutes = (app: FastifyInstance, service: Service, counter: O
         'The body is a JSON object: "session" names the fork, and the rest is as in an "open" event.',
       )
     const { session: given, ...settings } = body.data
+    const ours = ['type', 'from'].find((name) => name in settings)
+    if (ours !== undefined)
+      throw new Refusal(400, `"${ours}" follows from the path: the fork is one of session "${parent}". Leave it out.`, {
+        param: ours,
+      })
     const id = given === undefined ? await nameBeside(parent) : checkSession(given, 'session')
     const event = checkedEvent({ ...settings, type: 'open', from: { session: parent } }, 0, service)
     counter.enter(reply, 'whole')

@@ -21,19 +21,6 @@ import { refusalOf, refuse } from './limits.ts'
 
 type Calls = Extract<Grammar, { type: 'calls' }>
 
-/** The text that all of these begin with. */
-const commonBeginning = (texts: readonly string[]): string => {
-  let common = texts[0] ?? ''
-  for (const text of texts) while (!text.startsWith(common)) common = common.slice(0, -1)
-  return common.isWellFormed() ? common : common.slice(0, -1)
-}
-
-/** The text that begins every call, up to the name of the tool: a text has it whatever name follows. */
-const triggerOf = ({ open, tools }: Pick<Calls, 'open' | 'tools'>): string =>
-  commonBeginning(
-    tools.map(({ before, name }) => `${open}${before.includes(name) ? before.slice(0, before.indexOf(name)) : before}`),
-  )
-
 /** Texts in which `sought` does not stand. Its first character stands nowhere else in it. */
 const withoutText = (sought: string): Expression => {
   const all = [...sought]
@@ -47,25 +34,34 @@ const withoutText = (sought: string): Expression => {
   return sequence(repeat(piece, 0), begun)
 }
 
-export const callsRule = ({ open, close, between, tools, text, most }: Calls): Rule => {
+/** Arguments are an object, whatever else a schema would let through. Throws INVALID for one that describes none. */
+const ofObject = (schema: unknown): unknown => {
+  if (typeof schema === 'boolean') return schema ? { type: 'object' } : schema
+  const { type } = schema as { readonly type?: unknown }
+  if (type !== undefined && type !== 'object' && !(Array.isArray(type) && type.includes('object')))
+    refuse(`Its schema describes values of the type ${JSON.stringify(type)}, expected "object": arguments have names.`)
+  return { ...(schema as object), type: 'object' }
+}
+
+export const callsRule = ({ open, close, between, before, middle, after, tools, text, most }: Calls): Rule => {
   for (const { name, schema } of tools) {
     const fault = refusalOf(() => checkSize(schema))
     if (fault !== null) refuse(`The tool "${name}": ${fault}`)
   }
   checkSize(tools.map(({ schema }) => schema))
-  const each = tools.map(({ name, before, schema, after }) => {
+  const each = tools.map(({ name, schema }) => {
     let rule: Rule | null = null
     const fault = refusalOf(() => {
-      rule = schemaRule(schema)
+      rule = schemaRule(ofObject(schema))
     })
     if (rule === null) return refuse(`The tool "${name}": ${fault}`)
-    return sequence(word(before), use(rule), word(after))
+    return sequence(word(`${before}${name}${middle}`), use(rule), word(after))
   })
   const one = use(ruleOf('a call', either(...each)))
   const calls =
     most === 0 ? null : sequence(word(open), one, repeat(sequence(word(between), one), 0, most - 1), word(close))
   if (!text) return ruleOf('calls', calls ?? EMPTY)
-  const trigger = triggerOf({ open, tools })
+  const trigger = `${open}${before}`
   const [first, ...rest] = [...trigger]
   if (first === undefined || rest.length === 0 || rest.includes(first))
     return refuse(

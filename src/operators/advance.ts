@@ -12,7 +12,7 @@ import { SURPRISAL_SPAN } from '../../topics/observations.ts'
 import type { Generated } from '../../topics/tokens.ts'
 import { type Context, ContextBroken, type ContextHead } from '../engine/context.ts'
 import type { ModelInfo } from '../engine/types.ts'
-import type { WorkItem, WorkResult } from '../engine/work.ts'
+import type { AdaptRequest, WorkItem, WorkResult } from '../engine/work.ts'
 import { ContinuoError, codeOf, messageOf } from '../errors.ts'
 import { failpoint } from '../failpoint.ts'
 import type { Matcher } from '../grammar/index.ts'
@@ -49,10 +49,10 @@ export interface Inference {
    */
   readonly endedBy?: (offset: number, index: number) => EndedBy | null
   /**
-   * Fires when the adaptation in the record is to end. `advance` throws `AdaptingStopped` then, unless `endedBy` says why. Absent: it goes on
+   * Its signal fires when the adaptation in the record is to end. `advance` throws `AdaptingStopped` then, unless `endedBy` says why. Absent: it goes on
    * to its end.
    */
-  readonly adapting?: (record: StoredRecord, id: string | null) => AbortSignal
+  readonly adapting?: (record: StoredRecord, id: string | null) => Pick<AdaptRequest, 'signal' | 'onBegin'>
   /** Runs another call that has the context to itself; absent where nobody closes contexts meanwhile. */
   readonly alone?: <T>(context: Context, call: () => Promise<T>) => Promise<T>
 }
@@ -306,12 +306,12 @@ const conclude = async (
     const ended = (): EndedBy | null => engine.endedBy?.(record.offset, 0) ?? null
     let learnt: WorkResult | null = null
     if (ended() === null) {
-      const signal = engine.adapting?.(record, event.id ?? null)
+      const watched = engine.adapting?.(record, event.id ?? null) ?? {}
       const { type, evaluations, seed } = event
-      const request = { type, evaluations, seed: BigInt(seed), ...(signal && { signal }) }
+      const request = { type, evaluations, seed: BigInt(seed), ...watched }
       failpoint('adapt.begun')
       learnt = await engine.submit({ context: session.context, tokens: NO_TOKENS, nats: false, request })
-      const isBroken = learnt.adapted === undefined && signal?.aborted === true
+      const isBroken = learnt.adapted === undefined && watched.signal?.aborted === true
       if (isBroken && ended() === null) throw new AdaptingStopped()
       if (isBroken) learnt = null
       failpoint('adapt.done')

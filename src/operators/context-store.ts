@@ -2,6 +2,7 @@
  * The contexts of a process, of all its partitions or of a SessionManager: made, forked and processed here, and kept where there is room for
  * them (rungs.ts). Callers get contexts like the engine's own, and cannot tell where the state of one is.
  */
+
 import type { Context, EngineContext } from '../engine/context.ts'
 import type { Model } from '../engine/types.ts'
 import type { WorkItem, WorkResult } from '../engine/work.ts'
@@ -9,6 +10,7 @@ import { ContinuoError, codeOf } from '../errors.ts'
 import { failpoint } from '../failpoint.ts'
 import type { KeptBlock } from '../memory.ts'
 import { type BlockCacheOptions, type BlockCacheStats, openBlockCache } from '../state/block-cache.ts'
+import { createAdaptations } from './adaptations.ts'
 import { createFair } from './fair.ts'
 import { createRungs, type RungsOptions, type RungsStats, type Slot } from './rungs.ts'
 import { createShares } from './shares.ts'
@@ -68,6 +70,12 @@ export interface ContextStore {
   close(): Promise<void>
 }
 
+/** Of an adaptation that was ended before it began. */
+const notBegun = ({ pulse, origin, chain }: Context): WorkResult => ({
+  ...{ nats: new Float32Array(0), generated: new Int32Array(0), logprobs: new Float32Array(0), ended: null },
+  head: { pulse, origin, chain },
+})
+
 export const createContextStore = (
   model: Pick<Model, 'createContext' | 'openContext' | 'forkContext' | 'submit' | 'logits' | 'layout' | 'blocks'>,
   options: ContextStoreOptions = {},
@@ -80,8 +88,11 @@ export const createContextStore = (
   const fair = createFair()
   const shares = createShares()
 
+  const adaptations = createAdaptations()
+
   const adapt = async (item: WorkItem): Promise<WorkResult> => {
     const began = performance.now()
+    if (item.request?.type === 'adapt') item.request.onBegin?.()
     const answer = model.submit(item)
     failpoint('adapt.running')
     const result = await answer
@@ -215,7 +226,16 @@ export const createContextStore = (
             throw error
           }
         })
-      return fair.run(share === undefined ? slot.kin : shares.groupOf(share), asked, call)
+      if (item.request?.type !== 'adapt')
+        return fair.run(share === undefined ? slot.kin : shares.groupOf(share), asked, call)
+      // It takes no rows of the engine's steps, so it stands in no line with those that do.
+      const leave = await adaptations.enter(item.request.signal)
+      if (leave === null) return notBegun(item.context)
+      try {
+        return await call()
+      } finally {
+        leave()
+      }
     },
     logits: (context) => rungs.present(knownSlot(context), (real) => model.logits(real)),
     stats: Object.assign(rungs.stats, { blocks: cache?.stats ?? null, retrievals }),

@@ -38,8 +38,8 @@ export interface Requests {
   cancel(event: Cancel): boolean
   /** What is to end the request at this offset; null: nothing. */
   endedBy(offset: number): EndedBy | null
-  /** The `adapt` in this record begins to compute; the signal fires when it is to end, after `MOST_TIME` at the latest. Until `over`. */
-  adapting(record: StoredRecord, id: string | null): AbortSignal
+  /** The `adapt` in this record has its turn: the signal fires when it is to end, some time after it began to compute at the latest. Until `over`. */
+  adapting(record: StoredRecord, id: string | null): { readonly signal: AbortSignal; readonly onBegin: () => void }
   /** The request in this record ended so, after `index` tokens. */
   ended(record: StoredRecord, last: Pick<Cancelled, 'session' | 'requestId' | 'index'>): Cancelled
   /** The event is over; where it was a request, so is that. Where its `cancel` is, if that came too late. */
@@ -57,8 +57,8 @@ export const createRequests = ({ adaptTime }: { readonly adaptTime: number }): R
   const waiting = new Map<string, Waiting>()
   /** By the offset of the request. */
   const cancels = new Map<number, By>()
-  /** Of adaptations that compute, by their offsets. */
-  const running = new Map<number, { readonly controller: AbortController; readonly timer: NodeJS.Timeout }>()
+  /** Of adaptations that have their turn, by their offsets. */
+  const running = new Map<number, { readonly controller: AbortController; timer?: NodeJS.Timeout }>()
 
   const end = (offset: number, by: By): void => {
     cancels.set(offset, by)
@@ -113,10 +113,15 @@ export const createRequests = ({ adaptTime }: { readonly adaptTime: number }): R
       const expire = (): void => {
         if (!cancels.has(offset)) end(offset, { offset, id, endedBy: 'time' })
       }
-      // Nobody waits for it at the end of the process.
-      const timer = setTimeout(expire, adaptTime).unref()
-      running.set(offset, { controller, timer })
-      return controller.signal
+      const mine: { readonly controller: AbortController; timer?: NodeJS.Timeout } = { controller }
+      running.set(offset, mine)
+      return {
+        signal: controller.signal,
+        onBegin() {
+          // Nobody waits for it at the end of the process.
+          mine.timer = setTimeout(expire, adaptTime).unref()
+        },
+      }
     },
     ended(record, { session, requestId, index }) {
       const { offset: at, id, endedBy } = cancels.get(record.offset)!

@@ -204,7 +204,7 @@ export const startTask = (partition: number, given: TaskOptions): Task => {
       log,
       names,
       model,
-      engine: { ...engine, adapting: () => stopping.signal },
+      engine: { ...engine, adapting: () => ({ signal: stopping.signal }) },
       cancelled: table.cancelled,
       heads: table.heads,
       validate: validation,
@@ -219,7 +219,10 @@ export const startTask = (partition: number, given: TaskOptions): Task => {
       engine: {
         ...engine,
         endedBy: requests.endedBy,
-        adapting: (record, id) => AbortSignal.any([stopping.signal, requests.adapting(record, id)]),
+        adapting(record, id) {
+          const { signal, onBegin } = requests.adapting(record, id)
+          return { signal: AbortSignal.any([stopping.signal, signal]), onBegin }
+        },
       },
       blobs,
       snapshotEvery: options.snapshotEvery,

@@ -510,7 +510,7 @@ export class SessionManager {
       model: this.#model,
       tokenizer: this.#tokenizer,
       endedBy: () => (signal?.aborted ? ('cancel' as const) : null),
-      ...(signal && { adapting: () => signal }),
+      ...(signal && { adapting: () => ({ signal }) }),
       async submit(item: WorkItem) {
         const asks = observed.drawn !== undefined && item.generate !== undefined
         const result = await probed(asks ? { ...item, perspectives: true } : item)

@@ -206,7 +206,7 @@ describe('a session as a whole', () => {
     expect((await fetch(at('short'))).status).toBe(404)
     const again = await remove('short')
     expect([again.status, (again.body as unknown as Refused).error.message]).toEqual([
-      400,
+      404,
       expect.stringContaining('has no session "short"'),
     ])
   })

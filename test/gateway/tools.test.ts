@@ -146,25 +146,45 @@ describe('a chat', () => {
       'messages.1.tool_call_id',
       'expected the id',
     ],
-    [
-      'arguments that are no JSON',
-      {
-        messages: [
-          {
-            role: 'assistant',
-            content: '',
-            tool_calls: [{ id: '1', type: 'function', function: { name: 'f', arguments: '{' } }],
-          },
-          question,
-        ],
-      },
-      'messages.0.tool_calls.0.function.arguments',
-      'JSON',
-    ],
   ])('refuses %s by name', async (_, more, param, said) => {
     const { status, body } = await ask<Refused>(`${plain.url}/v1/chat/completions`, { ...request(), ...more })
     expect(body.error).toMatchObject({ param, message: expect.stringContaining(said) })
     expect(status).toBe(400)
+  })
+
+  test('takes back a call that was cut off, as it was', async () => {
+    const client = clientOf(plain)
+    const tool_choice = { type: 'function' as const, function: { name: 'weather' } }
+    const first = await client.chat.completions.create(request({ tool_choice, max_tokens: 45 }))
+    expect(first.choices[0]!.finish_reason).toBe('length')
+    const [cut] = callsIn(first)
+    expect(() => JSON.parse(cut!.arguments)).toThrow(SyntaxError)
+    const result = { role: 'tool' as const, tool_call_id: cut!.id, content: 'Say it again.' }
+    const messages = [question, first.choices[0]!.message, result]
+    const second = await client.chat.completions.create(request({ messages, tool_choice: 'none', max_tokens: 5 }))
+    expect(second.choices[0]!.finish_reason).toBe('length')
+  })
+
+  test('says "stop" of a call in which a stop text stood', async () => {
+    const tool_choice = { type: 'function' as const, function: { name: 'weather' } }
+    const { choices } = await clientOf(plain).chat.completions.create(request({ tool_choice, stop: ['days'] }))
+    expect(choices[0]!.finish_reason).toBe('stop')
+  })
+
+  test('another form may bind an answer that is to call nothing', async () => {
+    const { choices } = await clientOf(plain).chat.completions.create(
+      request({ tool_choice: 'none', response_format: { type: 'json_object' }, max_tokens: 60 }),
+    )
+    expect(choices[0]!.message.content).toMatch(/^\s*\{/)
+  })
+
+  test('nothing follows from calls without results', async () => {
+    const call = { id: 'c', type: 'function' as const, function: { name: 'now', arguments: '{}' } }
+    const refused = await ask<Refused>(`${hermes.url}/v1/chat/completions`, {
+      ...request(),
+      messages: [question, { role: 'assistant', content: null, tool_calls: [call] }],
+    })
+    expect(refused.body.error.message).toContain('Send the results of its calls')
   })
 
   test('is not brought down by what is nested deeply', async () => {

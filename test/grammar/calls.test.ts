@@ -5,14 +5,14 @@ import type { GrammarInput } from '../../topics/chunks.ts'
 import { fault, grammarOf, reading } from './helpers.ts'
 
 const tool = (name: string, schema: unknown = { type: 'object', properties: {} }) => ({
-  ...{ name, schema, before: `<call>{"name": "${name}", "arguments": `, after: '}</call>' },
+  ...{ name, schema },
 })
 const place = { type: 'object', properties: { city: { type: 'string' } }, required: ['city'] }
 type Calls = Extract<GrammarInput, { type: 'calls' }>
 const calls = (more: Partial<Calls> = {}) =>
   grammarOf({
     ...{ type: 'calls', open: '', close: '', between: '\n', tools: [tool('now'), tool('weather', place)] },
-    ...{ text: true, most: 3 },
+    ...{ before: '<call>{"name": "', middle: '", "arguments": ', after: '}</call>', text: true, most: 3 },
     ...more,
   })
 const NOW = '<call>{"name": "now", "arguments": {}}</call>'
@@ -59,8 +59,8 @@ test('calls can be asked for: then there is no text, and one at least', () => {
 })
 
 test('calls can stand in a list', () => {
-  const bare = (name: string) => ({ ...tool(name), before: `{"name": "${name}", "arguments": `, after: '}' })
-  const list = calls({ open: '[', close: ']', between: ', ', tools: [bare('now'), bare('later')] })
+  const around = { open: '[', close: ']', between: ', ', before: '{"name": "', after: '}' }
+  const list = calls({ ...around, tools: [tool('now'), tool('later')] })
   const [now, later] = ['now', 'later'].map((name) => `{"name": "${name}", "arguments": {}}`)
   expect(reading(list, `[${now}, ${later}]`)).toBe('ended')
   expect(reading(list, `see [1]: [${later}`)).toBe('open')
@@ -68,10 +68,21 @@ test('calls can stand in a list', () => {
   expect(reading(list, `[${now}]x`)).toBe(null)
 })
 
+test('arguments are an object, whatever else the schema lets through', () => {
+  const open = calls({
+    tools: [tool('any', {}), tool('some', { type: ['object', 'null'], properties: {} }), tool('t', true)],
+  })
+  const call = (name: string, json: string) => `<call>{"name": "${name}", "arguments": ${json}}</call>`
+  for (const name of ['any', 'some', 't']) expect(reading(open, call(name, '{}'))).toBe('ended')
+  for (const json of ['5', 'null', '"x"', '[]']) expect(reading(open, call('any', json))).toBe(null)
+  expect(reading(open, call('any', '{"a": [5]}'))).toBe('ended')
+  expect(fault(calls({ tools: [tool('odd', { type: 'string' })] }))).toContain('expected "object"')
+})
+
 test('refuses, by the name of the tool, what cannot be kept', () => {
   expect(fault(calls({ tools: [tool('now'), tool('odd', { not: {} })] }))).toMatch(/^The tool "odd": The schema /)
   expect(fault(calls({ tools: [tool('large', { enum: ['x'.repeat(70_000)] })] }))).toMatch(/^The tool "large": .*65536/)
   const half = 'x'.repeat(40_000)
   expect(fault(calls({ tools: [tool('one', { enum: [half] }), tool('two', { enum: [half] })] }))).toContain('65536')
-  expect(fault(calls({ tools: [{ ...tool('now'), before: 'aba' }] }))).toContain('stands nowhere else')
+  expect(fault(calls({ before: 'aba' }))).toContain('stands nowhere else')
 })

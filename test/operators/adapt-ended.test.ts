@@ -7,6 +7,7 @@ import { SessionManager } from '../../src/sessions/manager.ts'
 import { type ChunkInput, MAX_EVALUATIONS } from '../../topics/chunks.ts'
 import type { Adapted } from '../../topics/observations.ts'
 import { hasShared } from '../engine/paths.ts'
+import { eventually } from '../streams/helpers.ts'
 import { asking, chains, expected, reasonsIn, tinyBenches } from './adapting.ts'
 import { type Bench, event, verified } from './harness.ts'
 
@@ -148,6 +149,24 @@ describe.skipIf(!hasShared)('an adaptation that is ended', () => {
       await bench.settle()
       const [ended, plain] = await chains(bench, 's', 'plain')
       expect(ended).toBe(plain)
+      await verified(bench)
+    }))
+
+  test('one that waits for a thread is ended at once, and its time has not begun', () =>
+    use(async (bench) => {
+      const { model, adapting } = watched(bench.model, 4)
+      const busy = ['a', 'b', 'c', 'd']
+      await bench.feed(...busy.flatMap((id) => [event(id, text()), event(id, endless(id))]))
+      const running = await bench.start({ model, adaptTime: 1500 })
+      await adapting
+      await bench.feed(event('gone', text()), event('gone', endless('gone')), event('gone', cancel('gone')))
+      await eventually(async () => expect(await told(bench, 'gone')).toMatchObject([{ endedBy: 'cancel' }]))
+      await bench.feed(event('short', text()), event('short', { type: 'adapt', evaluations: 20, seed: 5 }))
+      await running.idle()
+      await running.worker.stop()
+      for (const id of busy) expect(await told(bench, id)).toMatchObject([{ endedBy: 'time' }])
+      expect(await told(bench, 'short')).toMatchObject([{ tokens: 12 }])
+      expect((await told(bench, 'short'))[0]).not.toHaveProperty('endedBy')
       await verified(bench)
     }))
 

@@ -3,6 +3,7 @@
  * tools are told in words, with a plain form of JSON.
  */
 import type { Grammar } from '../../../topics/chunks.ts'
+import { sha256 } from '../../hash.ts'
 import type { CallOf, Message, Tool } from './types.ts'
 
 export type CallGrammar = Extract<Grammar, { type: 'calls' }>
@@ -12,38 +13,45 @@ export interface CallForm {
   readonly open: string
   readonly close: string
   readonly between: string
-  /** Around the arguments of a call of this tool. */
-  before(name: string): string
+  /** Of a call: before the name of the tool, between name and arguments, behind these. */
+  readonly before: string
+  readonly middle: string
   readonly after: string
   /** Calls of an answer at most. */
   readonly most: number
   /** Fed before an answer that is to call: a special token, which stands in no text. */
   readonly opening: string
   /** Whether the template shows tools; else they are told in words. */
-  readonly isTold: boolean
+  readonly showsTools: boolean
+  /** Characters that the ids of calls must have for the template; 0: any. */
+  readonly idLength: number
 }
 
 /** Of an answer without an own bound. */
 const MANY = 16
 
 const HERMES: CallForm = {
-  ...{ open: '', close: '', between: '\n', most: MANY, opening: '', isTold: true },
-  before: (name) => `<tool_call>\n{"name": "${name}", "arguments": `,
+  ...{ open: '', close: '', between: '\n', most: MANY, opening: '', showsTools: true, idLength: 0 },
+  before: '<tool_call>\n{"name": "',
+  middle: '", "arguments": ',
   after: '}\n</tool_call>',
 }
 const LLAMA: CallForm = {
-  ...{ open: '', close: '', between: '\n', most: 1, opening: '', isTold: true },
-  before: (name) => `{"name": "${name}", "parameters": `,
+  ...{ open: '', close: '', between: '\n', most: 1, opening: '', showsTools: true, idLength: 0 },
+  before: '{"name": "',
+  middle: '", "parameters": ',
   after: '}',
 }
 const MISTRAL: CallForm = {
-  ...{ open: '[', close: ']', between: ', ', most: MANY, opening: '[TOOL_CALLS]', isTold: true },
-  before: (name) => `{"name": "${name}", "arguments": `,
+  ...{ open: '[', close: ']', between: ', ', most: MANY, opening: '[TOOL_CALLS]', showsTools: true, idLength: 9 },
+  before: '{"name": "',
+  middle: '", "arguments": ',
   after: '}',
 }
 export const PLAIN: CallForm = {
-  ...{ open: '', close: '', between: '\n', most: MANY, opening: '', isTold: false },
-  before: (name) => `{"name": "${name}", "arguments": `,
+  ...{ open: '', close: '', between: '\n', most: MANY, opening: '', showsTools: false, idLength: 0 },
+  before: '{"name": "',
+  middle: '", "arguments": ',
   after: '}',
 }
 
@@ -60,7 +68,7 @@ export const callFormOf = (source: string): CallForm => {
 }
 
 const callText = (form: CallForm, { name, arguments: given }: CallOf): string =>
-  `${form.before(name)}${JSON.stringify(given)}${form.after}`
+  `${form.before}${name}${form.middle}${typeof given === 'string' ? given : JSON.stringify(given)}${form.after}`
 
 const told = (tools: readonly Tool[]): string =>
   [
@@ -69,8 +77,12 @@ const told = (tools: readonly Tool[]): string =>
     'To call one, answer with nothing but {"name": its name, "arguments": {its arguments}}; for several with one such line each. What it gives comes as the next message.',
   ].join('\n')
 
-/** The messages in words alone, for templates that know neither tools nor calls. */
-export const inWords = (messages: readonly Message[], tools: readonly Tool[]): readonly Message[] => {
+/** The messages in words alone, for templates that know neither tools nor calls; where they refuse a system message, the first message has the tools. */
+export const inWords = (
+  messages: readonly Message[],
+  tools: readonly Tool[],
+  takesSystem = true,
+): readonly Message[] => {
   const plain: Message[] = []
   /** Results, and what the user says behind them, are one message: such templates have turns of two. */
   let joins = false
@@ -89,7 +101,21 @@ export const inWords = (messages: readonly Message[], tools: readonly Tool[]): r
   if (tools.length === 0) return plain
   const [first, ...others] = plain
   if (first?.role === 'system') return [{ ...first, content: `${first.content}\n\n${told(tools)}` }, ...others]
+  if (!takesSystem && first !== undefined)
+    return [{ ...first, content: `${told(tools)}\n\n${first.content}` }, ...others]
   return [{ role: 'system', content: told(tools) }, ...plain]
+}
+
+/** The message with ids of calls as the template wants them: letters and digits that follow from the id. */
+export const withIds = (message: Message, length: number): Message => {
+  if (length === 0) return message
+  const shortened = (id: string): string => sha256(Buffer.from(id)).slice(0, length)
+  const { tool_calls: calls, tool_call_id: of } = message
+  return {
+    ...message,
+    ...(calls !== undefined && { tool_calls: calls.map((call) => ({ ...call, id: shortened(call.id) })) }),
+    ...(of !== undefined && { tool_call_id: shortened(of) }),
+  }
 }
 
 /** What stands in a piece of an answer. */
@@ -104,19 +130,14 @@ export interface CallReader {
   push(text: string): CallPiece
   /** The answer is over: what may yet have become a call is text. */
   end(): string
-}
-
-/** Around the name of a tool in what stands before its arguments. */
-const aroundName = ({ before }: CallForm): readonly [string, string] => {
-  const [head, tail] = before('\0').split('\0')
-  return [head!, tail!]
+  /** Whether a call has begun that is not whole. */
+  readonly isInside: boolean
 }
 
 /** Reads an answer that is bound by a grammar of calls in this form, piece by piece. */
 export const readCalls = (form: CallForm): CallReader => {
-  const { open, between, after: behind } = form
-  const [head, tail] = aroundName(form)
-  const trigger = `${open}${head}`
+  const { open, between, before, middle, after: behind } = form
+  const trigger = `${open}${before}`
   let at: 'text' | 'name' | 'arguments' | 'behind' = 'text'
   let held = ''
   let index = -1
@@ -125,7 +146,7 @@ export const readCalls = (form: CallForm): CallReader => {
   let quoted = false
   let escaped = false
 
-  /** Takes the arguments from the beginning of what is held; false: they are not over. */
+  /** Takes what is held of the arguments, which are an object; behind its last bracket they are over. */
   const takeJson = (): string => {
     for (let end = 0; end < held.length; end += 1) {
       const char = held[end]!
@@ -165,12 +186,12 @@ export const readCalls = (form: CallForm): CallReader => {
           if (place < 0) break
           at = 'name'
         } else if (at === 'name') {
-          const before = `${index < 0 ? open : between}${head}`
-          const end = held.indexOf(tail, before.length)
+          const begin = (index < 0 ? open : between).length + before.length
+          const end = held.indexOf(middle, begin)
           if (end < 0) break
           index += 1
-          calls.push({ index, name: held.slice(before.length, end), json: '' })
-          held = held.slice(end + tail.length)
+          calls.push({ index, name: held.slice(begin, end), json: '' })
+          held = held.slice(end + middle.length)
           at = 'arguments'
         } else if (at === 'arguments') {
           const json = takeJson()
@@ -188,6 +209,9 @@ export const readCalls = (form: CallForm): CallReader => {
       const rest = at === 'text' ? held : ''
       held = ''
       return rest
+    },
+    get isInside() {
+      return at === 'arguments'
     },
   }
 }

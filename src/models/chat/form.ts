@@ -4,7 +4,7 @@
  */
 import { ContinuoError } from '../../errors.ts'
 import type { Turns } from '../tokenizer/types.ts'
-import { type CallForm, inWords, PLAIN } from './calls.ts'
+import { type CallForm, inWords, PLAIN, withIds } from './calls.ts'
 import { collapsed, type NamedTokens, RWKV_STOP } from './conversation.ts'
 import type { ChatTemplate } from './template.ts'
 import { freeMarks, turnWriter } from './turns.ts'
@@ -46,6 +46,23 @@ export const templateForm = (
   const writer = turnWriter(turns)
   const render = (messages: readonly Message[], tools: readonly Tool[], addGenerationPrompt = true): string =>
     template({ ...options, messages, tools, addGenerationPrompt })
+  /** Some templates refuse a system message. */
+  let system: boolean | null = null
+  const takesSystem = (): boolean => {
+    try {
+      system ??=
+        render(
+          [
+            { role: 'system', content: BEFORE },
+            { role: 'user', content: BEFORE },
+          ],
+          [],
+        ) !== ''
+    } catch {
+      system = false
+    }
+    return system
+  }
   const marked = (messages: readonly Message[], tools: readonly Tool[]) => {
     const [guard, place, end] = freeMarks(3, [...messages, ...tools].flatMap(textsOf))
     if (guard === undefined || place === undefined || end === undefined)
@@ -59,7 +76,12 @@ export const templateForm = (
   }
   /** What the template is given: where it does not know tools, messages in words. */
   const given = (messages: readonly Message[], { tools }: Tools) =>
-    calls.isTold ? marked(messages, tools) : marked(inWords(messages, tools), [])
+    calls.showsTools
+      ? marked(
+          messages.map((message) => withIds(message, calls.idLength)),
+          tools,
+        )
+      : marked(inWords(messages, tools, tools.length === 0 || takesSystem()), [])
   /** The rendering up to where the answer begins, or goes on. */
   const opened = (messages: readonly Message[], tools: readonly Tool[], end: string, mustCall: boolean): string => {
     const last = messages.at(-1)!

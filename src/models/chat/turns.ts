@@ -29,10 +29,11 @@ export interface TurnWriter {
 
 export const turnWriter = ({ special, encode }: Turns): TurnWriter => {
   const any = anyOf(special.keys())
+  // Places that overlap are all marked: the lookahead takes no characters.
+  const places = any === null ? null : new RegExp(`(?=${any})`, 'gu')
   return {
     guarded(content, mark) {
-      // Places that overlap are all marked: the lookahead takes no characters.
-      return any === null ? content : content.replace(new RegExp(`(?=${any})`, 'gu'), mark)
+      return places === null ? content : content.replace(places, mark)
     },
     ids(rendered, mark, goesOn) {
       const ids: number[] = []

@@ -1,9 +1,10 @@
 /** A conversation as text: what stands before each answer of the model. */
+import { isRaw } from './exact.ts'
 
 /** The longest source of a chat template, in UTF-16 units; published ones have up to 20,000. */
 export const MOST_TEMPLATE = 1 << 16
 
-/** A call as templates show it: arguments are JSON's values. */
+/** A call as templates show it: arguments are JSON's values, or the text of what is no JSON, as of an answer that was cut off. */
 export interface CallOf {
   readonly name: string
   readonly arguments: unknown
@@ -37,7 +38,7 @@ export interface Tool {
 const replacedIn = (value: unknown, replaced: (text: string) => string): unknown => {
   if (typeof value === 'string') return replaced(value)
   if (Array.isArray(value)) return value.map((each) => replacedIn(each, replaced))
-  if (typeof value !== 'object' || value === null) return value
+  if (typeof value !== 'object' || value === null || isRaw(value)) return value
   return Object.fromEntries(
     Object.entries(value).map(([name, member]) => [replaced(name), replacedIn(member, replaced)]),
   )

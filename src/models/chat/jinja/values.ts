@@ -1,4 +1,5 @@
 /** Values as Python has them: null is None, bigint an int, number a float, string a str, an array a list. Nothing changes a list. */
+import { isRaw } from '../exact.ts'
 import { Fault, type Price } from './price.ts'
 import { charactersOf, comparePoints, lengthOf } from './text.ts'
 
@@ -350,6 +351,7 @@ export const compare = (a: Value, b: Value, price: Price, depth = 1): number => 
 /** JSON, or what is like it, as values. */
 export const fromJson = (json: unknown): Value => {
   if (json === null || json === undefined) return null
+  if (isRaw(json)) return /^-?\d+$/.test(json.rawJSON) ? BigInt(json.rawJSON) : Number(json.rawJSON)
   if (typeof json === 'number') return Number.isSafeInteger(json) ? BigInt(json) : json
   if (typeof json === 'string' || typeof json === 'boolean' || json instanceof Thing) return json
   if (Array.isArray(json)) return json.map(fromJson)

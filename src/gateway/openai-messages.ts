@@ -32,8 +32,10 @@ const joined = (parts: readonly Part[]): string =>
 const answered = (content: string | null | undefined, refusal: string | null | undefined): string | null =>
   content ?? refusal ?? null
 
-const callId = z.string().min(1).max(512)
-const MOST_CALLS = 128
+/** The id of a call, as its maker gave it. */
+export const callId = z.string().min(1).max(512)
+/** Of one message. */
+export const MOST_CALLS = 128
 const call = z.strictObject({
   ...{ id: callId, type: z.literal('function'), index: z.int().optional() },
   function: z.strictObject({ name: toolName, arguments: argumentsText }),
@@ -135,6 +137,12 @@ export const messagesOf = async (
   return messages
 }
 
+/** Throws a Refusal (400), naming the place, for half a surrogate pair. */
+export const checkText = (text: string, param: string): void => {
+  if (!text.isWellFormed())
+    throw new Refusal(400, 'The message has half a surrogate pair; it is to be text in Unicode.', { param })
+}
+
 /** Throws a Refusal (400) for messages that nothing answers or goes on, and for half a surrogate pair. */
 export const checkMessages = (messages: readonly Message[], param: string): void => {
   const last = messages.at(-1)!
@@ -152,8 +160,5 @@ export const checkMessages = (messages: readonly Message[], param: string): void
     )
   for (const [at, one] of messages.entries())
     for (const [name, member] of Object.entries(one))
-      if (textsOf({ [name]: member } as unknown as Message).some((text) => !text.isWellFormed()))
-        throw new Refusal(400, 'The message has half a surrogate pair; it is to be text in Unicode.', {
-          param: `${param}.${at}.${name}`,
-        })
+      for (const text of textsOf({ [name]: member } as unknown as Message)) checkText(text, `${param}.${at}.${name}`)
 }

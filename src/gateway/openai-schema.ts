@@ -15,6 +15,8 @@ import { Refusal } from './refusal.ts'
 export interface Lack {
   readonly neutral: readonly unknown[]
   readonly why: string
+  /** For programs, where the protocol has a word of its own. */
+  readonly code?: string
 }
 export const lack = (why: string, ...neutral: readonly unknown[]): Lack => ({ why, neutral })
 
@@ -63,7 +65,7 @@ const withoutLacking = (
     if (lacking === undefined) kept.push([name, value])
     else if (!lacking.neutral.some((neutral) => isDeepStrictEqual(neutral, value)))
       throw new Refusal(400, `"${name}" cannot be had here. ${lacking.why}`, {
-        code: 'unsupported_parameter',
+        code: lacking.code ?? 'unsupported_parameter',
         param: name,
       })
   }

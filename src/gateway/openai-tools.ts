@@ -38,10 +38,13 @@ export const argumentsText = z.string().transform((text, context): unknown => {
   return z.NEVER
 })
 
+/** An object of JSON that is not nested too deeply: a schema, or the arguments of a call. */
+export const shallow = z.record(z.string(), z.unknown()).refine(isShallow, DEEP)
+
 const declared = {
   name: toolName,
   description: z.string().nullish(),
-  parameters: z.record(z.string(), z.unknown()).refine(isShallow, DEEP).nullish(),
+  parameters: shallow.nullish(),
   /** Arguments are always held to the schema. */
   strict: z.boolean().nullish(),
 }
@@ -63,7 +66,8 @@ const unlike = (tools: readonly unknown[]): boolean => {
 /** Also called with tools whose own faults are told beside it. */
 const isWhole = (tools: readonly unknown[]): boolean =>
   tools.every((tool) => !isShallow(tool) || textsOf(tool as Tool).every((text) => text.isWellFormed()))
-const list = <T extends z.ZodType<Tool>>(one: T) =>
+/** Tools with different names. */
+export const listOfTools = <T extends z.ZodType<Tool>>(one: T) =>
   z
     .array(one)
     .max(MOST_TOOLS)
@@ -91,7 +95,7 @@ const inFunction = z.strictObject({ type: z.literal('function'), function: z.str
 const reference = inFunction.transform(({ function: { name } }) => ({ name }))
 /** As members of a chat. */
 export const chatTools = {
-  tools: list(
+  tools: listOfTools(
     z.strictObject({
       type: z.literal('function'),
       function: z.strictObject(declared).transform((given) => toolOf(given).function),
@@ -112,7 +116,7 @@ export const chatTools = {
 const flat = z.strictObject({ type: z.literal('function'), name: toolName })
 /** As members of a response. */
 export const responseTools = {
-  tools: list(z.strictObject({ type: z.literal('function'), ...declared }).transform(toolOf)),
+  tools: listOfTools(z.strictObject({ type: z.literal('function'), ...declared }).transform(toolOf)),
   tool_choice: z
     .union([
       byMode,

@@ -5,8 +5,8 @@ import { zodOutputFormat } from '@anthropic-ai/sdk/helpers/zod'
 import OpenAI from 'openai'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { z } from 'zod'
-import { messageShape } from '../../src/gateway/anthropic.ts'
 import { messagesRequest } from '../../src/gateway/anthropic-schema.ts'
+import { messageShape } from '../../src/gateway/anthropic-shape.ts'
 import { continuo, temporary } from '../cli/helpers.ts'
 import { ask, endWithTest, eventsOf, inSession, logIn, type Serving, serving, servingAll } from './helpers.ts'
 
@@ -247,7 +247,7 @@ describe('refused in the shape of Anthropic', () => {
       ]),
       400,
       'invalid_request_error',
-      '"messages.0.content.1.type" cannot be taken: expected "text", received "image": the model reads text alone.',
+      '"messages.0.content.1.type" cannot be taken: expected "text" or "tool_result", received "image": the model reads text alone.',
     ],
     ['a document in the system prompt', { ...request, system: [{ type: 'document' }] }, 400, '', '"system.0.type"'],
     ['half a character', text('\ud800'), 400, 'invalid_request_error', 'messages.0.content: The message has half'],
@@ -259,7 +259,13 @@ describe('refused in the shape of Anthropic', () => {
       '',
       'messages.0.role',
     ],
-    ['a tool', { ...request, tools: [{ name: 'x' }] }, 400, 'invalid_request_error', '"tools" cannot be had here.'],
+    [
+      'servers of tools',
+      { ...request, mcp_servers: [{}] },
+      400,
+      'invalid_request_error',
+      '"mcp_servers" cannot be had',
+    ],
     ['thoughts', { ...request, thinking: { type: 'enabled', budget_tokens: 1024 } }, 400, '', '"thinking" cannot be'],
     ['an effort', { ...request, output_config: { effort: 'low' } }, 400, '', '"output_config.effort" cannot be taken'],
     [

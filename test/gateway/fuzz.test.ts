@@ -2,7 +2,7 @@
 import { connect } from 'node:net'
 import fc from 'fast-check'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { chatTool, responseTool, toolsOf, value, word } from './fuzz-tools.ts'
+import { calledTurns, chatTool, messageTools, responseTool, toolsOf, value, word } from './fuzz-tools.ts'
 import { ask, type Refused, type Serving, servingAll } from './helpers.ts'
 
 const ends: (() => Promise<unknown>)[] = []
@@ -186,13 +186,17 @@ const talk = fc.record(
   {
     model: value(['demo'], ['other']),
     max_tokens: sampling.max_tokens,
-    messages: fc.oneof({ weight: 20, arbitrary: fc.array(turn, { minLength: 1, maxLength: 6 }) }, fc.jsonValue()),
+    messages: fc.oneof(
+      { weight: 20, arbitrary: fc.array(turn, { minLength: 1, maxLength: 6 }) },
+      { weight: 10, arbitrary: calledTurns.map((turns) => [{ role: 'user', content: 'x' }, ...turns]) },
+      fc.jsonValue(),
+    ),
     system: fc.oneof(fc.constantFrom('Be brief.', null, [{ type: 'text', text: 'x' }]), word),
     stop_sequences: value([[], ['a']], [[''], ['\n\nUser:']]),
     metadata: value([{ user_id: 'a' }, {}], [{ user_id: 1 }]),
     thinking: value([{ type: 'disabled' }], [{ type: 'enabled' }]),
     ...{ temperature: sampling.temperature, top_p: sampling.top_p, top_k: sampling.top_k },
-    ...{ stream: sampling.stream, tools: value([[], null], [[{}]]) },
+    ...{ stream: sampling.stream, ...messageTools },
   },
   { requiredKeys: ['model', 'messages', 'max_tokens'] },
 )
@@ -271,7 +275,7 @@ describe('never a fault, a crash or silence', () => {
     await takesSome(10, () =>
       fc.assert(
         fc.asyncProperty(path, talk, async (to, body) => check(await post(to, JSON.stringify(body)))),
-        runs(100),
+        runs(200),
       ),
     )
   })

@@ -6,7 +6,7 @@ import { countRequest, MESSAGES_LACKING, type MessagesRequest, messagesRequest, 
 import { messageShape } from './anthropic-shape.ts'
 import { askedTools } from './anthropic-tools.ts'
 import { type Answering, answer, type Job, MOST_STOPS } from './openai-answer.ts'
-import { idEvents } from './openai-prompt.ts'
+import { promptOfMessages } from './openai-prompt.ts'
 import { boundBy, drawingOf, drawingSchema, parsedBody } from './openai-schema.ts'
 import { boundTools } from './openai-tools.ts'
 import { Refusal } from './refusal.ts'
@@ -37,7 +37,9 @@ const errorBody = ({ status, message, param, code }: Refusal) => ({
 const boundOf = (body: Pick<MessagesRequest, 'tools' | 'tool_choice' | 'output_config'>, form: ChatForm) => {
   const format = body.output_config?.format
   const bound = boundBy(format == null ? {} : { format: { ...format, name: '' } }, 'output_config.format')
-  return boundTools(askedTools(body), form.calls, bound)
+  const { tools, ...binding } = boundTools(askedTools(body), form.calls, bound)
+  // The protocol has thoughts where a request asks for them, which none can here.
+  return { ...binding, tools: { ...tools, thinking: form.thinks === 'ever' ? false : undefined } }
 }
 
 /** Serves the routes. */
@@ -59,10 +61,7 @@ export const messageRoutes = (app: FastifyInstance, answering: Answering): void 
     const job: Job = {
       model: body.model,
       session: undefined,
-      prompt({ fresh, stopped }) {
-        const ids = fresh ? form.begin(messages, tools) : form.goOn(messages, stopped, tools)
-        return { events: idEvents(ids), tokens: ids.length }
-      },
+      prompt: promptOfMessages(form, messages, tools, false, served.tokenizer),
       formStops: form.stops,
       stop: body.stop_sequences,
       maxTokens: body.max_tokens,

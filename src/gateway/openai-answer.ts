@@ -6,7 +6,8 @@ import type { Generated } from '../../topics/tokens.ts'
 import { within } from '../aborted.ts'
 import { generateEvent } from '../client/chunks.ts'
 import type { CallForm } from '../models/chat/calls.ts'
-import { openAnswer, type Piece } from './answer.ts'
+import type { Start } from '../models/chat/thoughts.ts'
+import { type Answer, openAnswer, type Piece } from './answer.ts'
 import { answersTo, generatedIn, type Place, type Sent, send, sendCancel, type Wanted, wantedOf } from './ask.ts'
 import type { Drawing } from './openai-schema.ts'
 import { bodyOf, Refusal } from './refusal.ts'
@@ -34,7 +35,17 @@ export interface Usage {
   readonly prompt_tokens: number
   readonly completion_tokens: number
   readonly total_tokens: number
+  /** Of an answer that may have thoughts. */
+  readonly completion_tokens_details?: { readonly reasoning_tokens: number }
 }
+
+/** What an answer cost. */
+export const usageOf = (read: number, { completionTokens, thoughtTokens }: Omit<Answer, 'push'>): Usage => ({
+  prompt_tokens: read,
+  completion_tokens: completionTokens,
+  total_tokens: read + completionTokens,
+  ...(thoughtTokens !== null && { completion_tokens_details: { reasoning_tokens: thoughtTokens } }),
+})
 
 /** What the shapes of the protocol differ in. */
 export interface Shape {
@@ -49,15 +60,25 @@ export interface Shape {
 /** What is known of an answer when it is asked for. */
 export interface Asking extends Place {
   readonly session: string
-  /** See `Job.prompt`. */
+  /** See `Prompt`. */
   readonly promptTokens: number | null
+  readonly start: Start
+}
+
+/** What is fed before an answer. */
+export interface Prompt {
+  readonly events: readonly ChunkInput[]
+  /** How many they are; null: the worker knows. */
+  readonly tokens: number | null
+  /** Where the answer begins; default: it is text alone. */
+  readonly start?: Start
 }
 
 export interface Job {
   readonly model: string
   readonly session: string | undefined
-  /** What is fed before the answer, and how many tokens that is; null: the worker knows. Throws a Refusal, or INVALID. */
-  prompt(standing: Standing): { readonly events: readonly ChunkInput[]; readonly tokens: number | null }
+  /** What is fed before the answer. Throws a Refusal, or INVALID. */
+  prompt(standing: Standing): Prompt
   /** Ends of an answer that belong to the form, not to the request. */
   readonly formStops: readonly string[]
   readonly stop: readonly string[]
@@ -213,6 +234,7 @@ export const answer = async (
       })
     const { closed, pulse, standing } = await standingOf(session, named !== undefined, job, answering)
     const prompt = job.prompt(standing)
+    const { start = 'plain' } = prompt
     if (standing.fresh && prompt.events.length === 0)
       throw new Refusal(400, 'The prompt is empty, and so is the session: there is nothing to continue.', {
         param: 'prompt',
@@ -221,7 +243,7 @@ export const answer = async (
     if (ends.aborted) throw cut()
     let shape: Shape | undefined
     const sent = await send(topics, session, request.keyName, (place) => {
-      shape = job.shape({ ...place, session, promptTokens: prompt.tokens })
+      shape = job.shape({ ...place, session, promptTokens: prompt.tokens, start })
       return [
         ...before,
         generateEvent({
@@ -244,13 +266,9 @@ export const answer = async (
     if (lasts) turns.begun.set(session, true)
     reply.headers(headers)
 
-    const collected = openAnswer(stops, served.tokenizer, job.calls)
+    const collected = openAnswer(stops, served.tokenizer, job.calls, start)
     let read = 0
-    const usage = (): Usage => ({
-      prompt_tokens: read,
-      completion_tokens: collected.completionTokens,
-      total_tokens: read + collected.completionTokens,
-    })
+    const usage = (): Usage => usageOf(read, collected)
     async function* runs(): AsyncGenerator<Generated> {
       try {
         for await (const run of answersTo(topics, session, sent, wanted, ends)) {

@@ -103,7 +103,17 @@ const outputItem = z.strictObject({
   ...{ type: z.literal('function_call_output'), id: id.nullish(), status, call_id: callId },
   output: z.union([z.string(), z.array(written).transform(joined)]),
 })
-export const inputItem = z.union([messageItem, itemReference, callItem, outputItem])
+/** What was thought before the answer that follows. A summary of it is for people. */
+const thoughtItem = z.strictObject({
+  ...{ type: z.literal('reasoning'), id: id.nullish(), status },
+  summary: z.array(z.strictObject({ type: z.literal('summary_text'), text: z.string() })).default([]),
+  content: z
+    .array(z.strictObject({ type: z.literal('reasoning_text'), text: z.string() }))
+    .nullish()
+    .transform((parts) => (parts ?? []).map(({ text }) => text).join('')),
+  encrypted_content: z.null('expected null: thoughts are given as text').optional(),
+})
+export const inputItem = z.union([messageItem, itemReference, callItem, outputItem, thoughtItem])
 export type InputItem = z.output<typeof inputItem>
 /** What the log has by an id. */
 export type Said = Exclude<InputItem, { type: 'item_reference' }>
@@ -122,10 +132,22 @@ export const messagesOf = async (
   said: (id: string, param: string) => Promise<Said>,
 ): Promise<readonly Message[]> => {
   const messages: Message[] = []
+  /** A message of thoughts alone, so far. */
+  let thoughts: Message | undefined
   for (const [at, item] of items.entries()) {
     const found = item.type === 'item_reference' ? await said(item.id, `input.${at}.id`) : item
-    if ('role' in found) messages.push({ role: found.role, content: found.content })
-    else if (found.type === 'function_call_output')
+    if ('role' in found) {
+      const { role: by, content } = found
+      const thought = messages.at(-1)
+      // What was thought is a member of the message that it is before.
+      if (by === 'assistant' && thought !== undefined && thought === thoughts)
+        messages[messages.length - 1] = { ...thought, content }
+      else messages.push({ role: by, content })
+    } else if (found.type === 'reasoning') {
+      if (found.content === '') continue
+      thoughts = { role: 'assistant', content: '', reasoning_content: found.content }
+      messages.push(thoughts)
+    } else if (found.type === 'function_call_output')
       messages.push({ role: 'tool', content: found.output, tool_call_id: found.call_id })
     else
       withCall(messages, {
@@ -145,7 +167,11 @@ export const checkText = (text: string, param: string): void => {
 
 /** Throws a Refusal (400) for messages that nothing answers or goes on, and for half a surrogate pair. */
 export const checkMessages = (messages: readonly Message[], param: string): void => {
-  const last = messages.at(-1)!
+  const last = messages.at(-1)
+  if (last === undefined)
+    throw new Refusal(400, 'Nothing is said here: expected a message, received thoughts without a text alone.', {
+      param,
+    })
   if (last.role === 'system')
     throw new Refusal(
       400,

@@ -2,6 +2,11 @@
 import type { ChunkInput } from '../../topics/chunks.ts'
 import { textEvents } from '../client/chunks.ts'
 import { CHUNK_BYTES } from '../client/feed.ts'
+import type { Tools } from '../models/chat/form.ts'
+import type { ChatForm, Message } from '../models/chat/index.ts'
+import { type Start, startBehind } from '../models/chat/thoughts.ts'
+import type { Tokenizer } from '../models/tokenizer/index.ts'
+import type { Prompt, Standing } from './openai-answer.ts'
 import type { CompletionRequest } from './openai-schema.ts'
 import { Refusal } from './refusal.ts'
 import type { Served } from './service.ts'
@@ -66,3 +71,22 @@ export const promptOf = async (
     throw new Refusal(400, 'The prompt has half a surrogate pair; it is to be text in Unicode.', { param: 'prompt' })
   return { events: await events(one), tokens: null }
 }
+
+/** Ids that hold all of a tag and of the white space behind it. */
+const TAIL = 32
+
+/** Feeds messages, and says where the answer begins. `reads`: thoughts may stand before it. */
+export const promptOfMessages =
+  (
+    form: ChatForm,
+    messages: readonly Message[],
+    tools: Tools,
+    reads: boolean,
+    tokenizer: Tokenizer | null,
+  ): ((standing: Standing) => Prompt) =>
+  ({ fresh, stopped }) => {
+    const ids = fresh ? form.begin(messages, tools) : form.goOn(messages, stopped, tools)
+    const tail = Buffer.concat(Array.from(ids.slice(-TAIL), (id) => tokenizer?.bytesOf(id) ?? new Uint8Array(0)))
+    const start: Start = reads ? startBehind(tail.toString(), messages.at(-1)?.role === 'assistant') : 'plain'
+    return { events: idEvents(ids), tokens: ids.length, start }
+  }

@@ -4,7 +4,7 @@ import type { FastifyInstance } from 'fastify'
 import { callId, type Piece, type ScoredToken, tokenLogprob, wholeCalls } from './answer.ts'
 import { type Answering, answer, type Job, type Shape, type Usage } from './openai-answer.ts'
 import { checkMessages } from './openai-messages.ts'
-import { idEvents, MAX_TOKENS, promptOf } from './openai-prompt.ts'
+import { MAX_TOKENS, promptOf, promptOfMessages } from './openai-prompt.ts'
 import {
   boundBy,
   type ChatRequest,
@@ -18,14 +18,15 @@ import {
 import { boundTools } from './openai-tools.ts'
 import { checkModel } from './service.ts'
 import type { ServerEvent } from './sse.ts'
+import { thinkingOf } from './thinking.ts'
 
 const textOfAll = (pieces: readonly Piece[]): string => pieces.map(({ text }) => text).join('')
 /** The protocol has no word of its own for an answer that was cancelled. */
 const REASONS = { stop: 'stop', length: 'length', calls: 'tool_calls', cancelled: 'stop' } as const
 const reasonOf = (finish: Piece['finish'] | undefined) => (finish == null ? null : REASONS[finish])
 /** A token may complete no character: a piece without text says something only where its tokens are listed, or at the end. */
-const isTold = ({ text, calls, finish }: Piece, { logprobs }: Asked): boolean =>
-  text !== '' || calls.length > 0 || finish !== null || logprobs !== undefined
+const isTold = ({ text, thought, calls, finish }: Piece, { logprobs }: Asked): boolean =>
+  text !== '' || thought !== undefined || calls.length > 0 || finish !== null || logprobs !== undefined
 const seconds = (): number => Math.floor(Date.now() / 1000)
 
 const DONE: ServerEvent = { data: '[DONE]' }
@@ -96,8 +97,13 @@ const messageOf = (id: string, pieces: readonly Piece[]) => {
     function: { name, arguments: json },
   }))
   const text = textOfAll(pieces)
+  const thought = pieces.map((piece) => piece.thought ?? '').join('')
   const content = text === '' && calls.length > 0 ? null : text
-  return { role: 'assistant', content, refusal: null, ...(calls.length > 0 && { tool_calls: calls }) }
+  return {
+    ...{ role: 'assistant', content, refusal: null },
+    ...(thought !== '' && { reasoning_content: thought }),
+    ...(calls.length > 0 && { tool_calls: calls }),
+  }
 }
 
 const chatShape = (asked: Asked): Shape => {
@@ -126,10 +132,11 @@ const chatShape = (asked: Asked): Shape => {
     id: about.id,
     opening: () => [{ data: chunk({ role: 'assistant', content: '' }, null, null) }],
     piece(piece) {
-      const { text, calls, tokens, finish } = piece
+      const { text, thought, calls, tokens, finish } = piece
       if (!isTold(piece, asked)) return []
       const delta = {
-        ...((text !== '' || (finish === null && calls.length === 0)) && { content: text }),
+        ...(thought !== undefined && { reasoning_content: thought }),
+        ...((text !== '' || (finish === null && calls.length === 0 && thought === undefined)) && { content: text }),
         ...(calls.length > 0 && { tool_calls: calls.map(callDelta) }),
       }
       return [{ data: chunk(delta, tokens, finish) }]
@@ -202,14 +209,13 @@ export const openaiRoutes = (app: FastifyInstance, answering: Answering, created
     checkMessages(body.messages, 'messages')
     const form = await served.form()
     const bound = boundBy({ ...body, format: body.response_format }, 'response_format')
-    const { tools, ...binding } = boundTools(body, form.calls, bound)
+    const { tools: told, ...binding } = boundTools(body, form.calls, bound)
+    const { thinking, reads } = thinkingOf(body, form, { ...binding, own: body.grammar !== undefined })
+    const tools = { ...told, thinking }
     const job: Job = {
       ...common(body),
       ...binding,
-      prompt({ fresh, stopped }) {
-        const ids = fresh ? form.begin(body.messages, tools) : form.goOn(body.messages, stopped, tools)
-        return { events: idEvents(ids), tokens: ids.length }
-      },
+      prompt: promptOfMessages(form, body.messages, tools, reads, served.tokenizer),
       formStops: form.stops,
       maxTokens: body.max_completion_tokens ?? body.max_tokens ?? Math.min(MAX_TOKENS.chat, limits.tokens),
       topLogprobs: body.top_logprobs,

@@ -10,6 +10,7 @@ import { schemaFault } from '../issues.ts'
 import { inputItem, MOST_MESSAGES, message } from './openai-messages.ts'
 import { chatTools, responseTools } from './openai-tools.ts'
 import { Refusal } from './refusal.ts'
+import { thinkingMembers } from './thinking.ts'
 
 /** Values of a parameter that ask for nothing, and why others are refused. */
 export interface Lack {
@@ -181,6 +182,7 @@ export const chatRequest = z.strictObject({
   messages: z.array(message).min(1).max(MOST_MESSAGES),
   response_format: responseFormat.default({ type: 'text' }),
   ...chatTools,
+  ...thinkingMembers,
   logprobs: z.boolean().default(false),
   top_logprobs: shape.topLogprobs,
 })
@@ -203,6 +205,7 @@ export const responseRequest = z.strictObject({
   ...hints,
   grammar: common.grammar,
   ...responseTools,
+  ...thinkingMembers,
   /** Whether another request may go on where this one ends. */
   store: z.boolean().default(true),
   previous_response_id: z.string().optional(),
@@ -214,6 +217,7 @@ const { input, instructions, text } = responseRequest.shape
 export const countRequest = z.strictObject({
   ...{ model: common.model.optional(), input, instructions, text },
   ...responseTools,
+  ...thinkingMembers,
 })
 export const COUNT_LACKING: Readonly<Record<string, Lack>> = {
   ...LACKING,

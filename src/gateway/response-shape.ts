@@ -4,13 +4,15 @@
  */
 import { randomBytes } from 'node:crypto'
 import { z } from 'zod'
+import { STARTS, type Start } from '../models/chat/thoughts.ts'
 import { callId, type Piece, type ScoredToken, tokenLogprob, wholeCalls } from './answer.ts'
 import type { Asking, Shape, Usage } from './openai-answer.ts'
 import { Refusal } from './refusal.ts'
 import type { ServerEvent } from './sse.ts'
 
 export const PREFIX = 'resp_'
-/** Of the items of a response, its message and its calls: the rest is the response's, and the place of the call. */
+/** Of the items of a response, its thoughts, its message and its calls: the rest is the response's, and the place of the call. */
+export const THOUGHT = 'rs_'
 export const MESSAGE = 'msg_'
 export const CALL = 'fc_'
 /** Of a `generate` event's requestId. */
@@ -19,7 +21,12 @@ const MOST_ID = 256
 const count = z.int().min(0)
 const located = z
   .tuple([z.string().regex(/^[0-9a-f]{16}$/), count, count, count, count, count, z.string().min(1)])
-  .rest(z.literal(1))
+  .rest(
+    z
+      .int()
+      .min(1)
+      .max(2 * STARTS.length - 1),
+  )
 
 export interface Located {
   readonly id: string
@@ -33,16 +40,21 @@ export interface Located {
   readonly session: string
   /** The answer may have calls. */
   readonly calls: boolean
+  /** Where it begins. */
+  readonly start: Start
 }
 
 export const locate = (
-  { session, partition, tokensFrom, deadLettersFrom, promptTokens }: Asking,
+  { session, partition, tokensFrom, deadLettersFrom, promptTokens, start }: Asking,
   calls: boolean,
 ): Located => {
   const nonce = randomBytes(8).toString('hex')
   const created = Math.floor(Date.now() / 1000)
   const inputTokens = promptTokens ?? 0
-  const fields = [nonce, partition, tokensFrom, deadLettersFrom, created, inputTokens, session, ...(calls ? [1] : [])]
+  // One number says both; most answers have neither calls nor thoughts, and no number.
+  const kind = (calls ? 1 : 0) + 2 * STARTS.indexOf(start)
+  const place = [nonce, partition, tokensFrom, deadLettersFrom, created, inputTokens, session]
+  const fields = [...place, ...(kind > 0 ? [kind] : [])]
   const id = `${PREFIX}${Buffer.from(JSON.stringify(fields)).toString('base64url')}`
   if (id.length > MOST_ID)
     throw new Refusal(
@@ -52,7 +64,7 @@ export const locate = (
         param: 'x-session',
       },
     )
-  return { id, nonce, partition, tokensFrom, deadLettersFrom, created, inputTokens, session, calls }
+  return { id, nonce, partition, tokensFrom, deadLettersFrom, created, inputTokens, session, calls, start }
 }
 
 /** What such an id says; null: it is no id of a response. */
@@ -66,13 +78,15 @@ export const locatedIn = (id: string): Located | null => {
   }
   const parsed = located.safeParse(fields)
   if (!parsed.success) return null
-  const [nonce, partition, tokensFrom, deadLettersFrom, created, inputTokens, session, calls] = parsed.data
-  return { id, nonce, partition, tokensFrom, deadLettersFrom, created, inputTokens, session, calls: calls === 1 }
+  const [nonce, partition, tokensFrom, deadLettersFrom, created, inputTokens, session, kind = 0] = parsed.data
+  const place = { nonce, partition, tokensFrom, deadLettersFrom, created, inputTokens, session }
+  return { id, ...place, calls: kind % 2 === 1, start: STARTS[kind >> 1]! }
 }
 type Status = 'in_progress' | 'completed' | 'incomplete' | 'cancelled' | 'failed'
 
-/** What an answer says so far, the tokens with alternatives, and its calls. */
+/** What an answer thought and says so far, the tokens with alternatives, and its calls. */
 interface Told {
+  readonly thought: string
   readonly text: string
   readonly tokens: readonly ScoredToken[]
   readonly calls: ReturnType<typeof wholeCalls>
@@ -118,7 +132,7 @@ export const responseOf = (
           input_tokens: usage.prompt_tokens,
           input_tokens_details: { cached_tokens: 0 },
           output_tokens: usage.completion_tokens,
-          output_tokens_details: { reasoning_tokens: 0 },
+          output_tokens_details: { reasoning_tokens: usage.completion_tokens_details?.reasoning_tokens ?? 0 },
           total_tokens: usage.total_tokens,
         },
 })
@@ -151,6 +165,14 @@ const messageOf = (at: Located, status: Status, told: Pick<Told, 'text' | 'token
   status: stateOf(status),
   content: told === null ? [] : [partOf(told)],
 })
+const thoughtPart = (text: string) => ({ type: 'reasoning_text' as const, text })
+const thoughtOf = (at: Located, status: Status, thought: string | null) => ({
+  id: `${THOUGHT}${bodyOf(at)}`,
+  type: 'reasoning' as const,
+  status: stateOf(status),
+  summary: [],
+  content: thought === null ? [] : [thoughtPart(thought)],
+})
 const callOf = (at: Located, status: Status, { index, name, json }: Told['calls'][number]) => ({
   id: itemId(at, index),
   type: 'function_call' as const,
@@ -159,12 +181,17 @@ const callOf = (at: Located, status: Status, { index, name, json }: Told['calls'
   name,
   arguments: json,
 })
-/** An answer without calls is a message, whatever it says; what is cut off is cut off in its last item. */
+/** Without text, an answer has a message only where nothing else is its end: no call, and no thought that was cut off. */
+const hasMessage = (status: Status, { thought, text, calls }: Told): boolean =>
+  text !== '' || (calls.length === 0 && (thought === '' || status === 'completed'))
+/** What is cut off is cut off in its last item. */
 const itemsOf = (at: Located, status: Status, told: Told) => {
-  const { text, calls } = told
+  const { thought, calls } = told
+  const says = hasMessage(status, told)
   const last = calls.length - 1
   return [
-    ...(text === '' && calls.length > 0 ? [] : [messageOf(at, last < 0 ? status : 'completed', told)]),
+    ...(thought === '' ? [] : [thoughtOf(at, says || last >= 0 ? 'completed' : status, thought)]),
+    ...(says ? [messageOf(at, last < 0 ? status : 'completed', told)] : []),
     ...calls.map((call) => callOf(at, call.index === last ? status : 'completed', call)),
   ]
 }
@@ -176,6 +203,7 @@ const ended = (finish: Piece['finish']): Status =>
 
 export const wholeOf = (at: Located, model: string, pieces: readonly Piece[], usage: Usage) => {
   const told = {
+    thought: pieces.map(({ thought }) => thought ?? '').join(''),
     text: pieces.map(({ text }) => text).join(''),
     tokens: pieces.flatMap(({ tokens }) => tokens),
     calls: wholeCalls(pieces),
@@ -185,13 +213,14 @@ export const wholeOf = (at: Located, model: string, pieces: readonly Piece[], us
 
 export const responseShape = (at: Located, model: string): Shape => {
   let number = 0
+  let thought = ''
   let text = ''
   const tokens: ScoredToken[] = []
   const calls: { readonly index: number; readonly name: string; json: string }[] = []
   /** How many tokens a delta listed. */
   let listed = 0
   let finish: Piece['finish'] = null
-  let opened: 'none' | 'message' | 'call' = 'none'
+  let opened: 'none' | 'thought' | 'message' | 'call' = 'none'
   let items = 0
   const event = (type: string, more: object): ServerEvent => {
     const data = { type, sequence_number: number, ...more }
@@ -202,10 +231,19 @@ export const responseShape = (at: Located, model: string): Shape => {
     items += 1
     return event('response.output_item.added', { output_index: items - 1, item })
   }
-  const place = () => ({ item_id: messageId(at), output_index: 0, content_index: 0 })
+  /** Of the one part of the item that is open. */
+  const partAt = (item_id: string) => ({ item_id, output_index: items - 1, content_index: 0 })
+  const place = () => partAt(messageId(at))
+  const thinks = (): readonly ServerEvent[] => {
+    opened = 'thought'
+    const item = thoughtOf(at, 'in_progress', null)
+    return [begins(item), event('response.content_part.added', { ...partAt(item.id), part: thoughtPart('') })]
+  }
   const message = (): readonly ServerEvent[] => {
+    const before = closed('completed')
     opened = 'message'
     return [
+      ...before,
       begins(messageOf(at, 'in_progress', null)),
       event('response.content_part.added', { ...place(), part: partOf({ text: '', tokens: [] }) }),
     ]
@@ -215,6 +253,14 @@ export const responseShape = (at: Located, model: string): Shape => {
     const was = opened
     opened = 'none'
     if (was === 'none') return []
+    if (was === 'thought') {
+      const item = thoughtOf(at, status, thought)
+      return [
+        event('response.reasoning_text.done', { ...partAt(item.id), text: thought }),
+        event('response.content_part.done', { ...partAt(item.id), part: thoughtPart(thought) }),
+        event('response.output_item.done', { output_index: items - 1, item }),
+      ]
+    }
     if (was === 'call') {
       const call = calls.at(-1)!
       const item = callOf(at, status, call)
@@ -236,16 +282,22 @@ export const responseShape = (at: Located, model: string): Shape => {
     opening: () => [
       event('response.created', { response: responseOf(at, model, 'in_progress', null, null) }),
       event('response.in_progress', { response: responseOf(at, model, 'in_progress', null, null) }),
-      // Of an answer that may be a call it is not known yet.
-      ...(at.calls ? [] : message()),
+      // Of an answer that may be a call, or have thoughts, it is not known yet.
+      ...(at.calls || at.start !== 'plain' ? [] : message()),
     ],
     piece(piece) {
       const events: ServerEvent[] = []
+      if (piece.thought !== undefined) {
+        if (opened === 'none') events.push(...thinks())
+        thought += piece.thought
+        const about = partAt(thoughtOf(at, 'in_progress', null).id)
+        events.push(event('response.reasoning_text.delta', { ...about, delta: piece.thought }))
+      }
       text += piece.text
       tokens.push(...piece.tokens.filter(({ top }) => top !== undefined))
       finish = piece.finish
       if (piece.text !== '') {
-        if (opened === 'none') events.push(...message())
+        if (opened !== 'message') events.push(...message())
         const logprobs = logprobsOf(tokens.slice(listed))
         listed = tokens.length
         events.push(event('response.output_text.delta', { ...place(), delta: piece.text, logprobs }))
@@ -267,11 +319,11 @@ export const responseShape = (at: Located, model: string): Shape => {
     closing(usage) {
       const status = ended(finish)
       return [
-        ...(items === 0 ? message() : []),
+        ...(opened !== 'message' && hasMessage(status, { thought, text, tokens, calls }) ? message() : []),
         ...closed(status),
         // Clients know no event of a response that was cancelled; its status says so.
         event(`response.${status === 'cancelled' ? 'incomplete' : status}`, {
-          response: responseOf(at, model, status, { text, tokens, calls }, usage),
+          response: responseOf(at, model, status, { thought, text, tokens, calls }, usage),
         }),
       ]
     },

@@ -9,9 +9,9 @@ import { textIn } from '../client/records.ts'
 import type { StoredRecord } from '../streams/log.ts'
 import { openAnswer, type Piece } from './answer.ts'
 import { answersTo, generatedIn, sendCancel, type Wanted } from './ask.ts'
-import { type Answering, answer, type Job, type Usage } from './openai-answer.ts'
+import { type Answering, answer, type Job, usageOf } from './openai-answer.ts'
 import { checkMessages, inputItem, messagesOf, type Said } from './openai-messages.ts'
-import { idEvents, MAX_TOKENS } from './openai-prompt.ts'
+import { MAX_TOKENS, promptOfMessages } from './openai-prompt.ts'
 import {
   boundBy,
   COUNT_LACKING,
@@ -32,10 +32,12 @@ import {
   PREFIX,
   responseOf,
   responseShape,
+  THOUGHT,
   wholeOf,
 } from './response-shape.ts'
 import { checkModel, failureBody, goneSignal } from './service.ts'
 import { type ServerEvent, sendEvents } from './sse.ts'
+import { thinkingOf } from './thinking.ts'
 
 /** Responses whose items a request refers to: each is read from the log. */
 const MOST_REFERRED = 64
@@ -81,7 +83,9 @@ export const responseRoutes = (app: FastifyInstance, answering: Answering): void
     checkModel(served, body.model ?? served.id)
     const messages = await askedBy(body)
     const form = await served.form()
-    const { tools } = boundTools(body, form.calls, undefined)
+    const { tools: told, grammar } = boundTools(body, form.calls, undefined)
+    const { thinking } = thinkingOf(body, form, { grammar: grammar ?? boundBy(body.text, 'text'), own: false })
+    const tools = { ...told, thinking }
     return { object: 'response.input_tokens', input_tokens: form.begin(messages, tools).length }
   })
 
@@ -94,15 +98,14 @@ export const responseRoutes = (app: FastifyInstance, answering: Answering): void
     const messages = await askedBy(body)
     const form = await served.form()
     const bound = boundBy({ ...body.text, grammar: body.grammar }, 'text')
-    const { tools, ...binding } = boundTools(body, form.calls, bound)
+    const { tools: told, ...binding } = boundTools(body, form.calls, bound)
+    const { thinking, reads } = thinkingOf(body, form, { ...binding, own: body.grammar !== undefined })
+    const tools = { ...told, thinking }
     const job: Job = {
       model: body.model,
       session: previous?.session,
       ...(before !== undefined && { after: before }),
-      prompt({ fresh, stopped }) {
-        const ids = fresh ? form.begin(messages, tools) : form.goOn(messages, stopped, tools)
-        return { events: idEvents(ids), tokens: ids.length }
-      },
+      prompt: promptOfMessages(form, messages, tools, reads, served.tokenizer),
       formStops: form.stops,
       stop: [],
       maxTokens: body.max_output_tokens ?? Math.min(MAX_TOKENS.chat, limits.tokens),
@@ -117,17 +120,11 @@ export const responseRoutes = (app: FastifyInstance, answering: Answering): void
     return answer(request, reply, job, answering)
   })
 
-  const usageOf = ({ inputTokens }: Located, completionTokens: number): Usage => ({
-    prompt_tokens: inputTokens,
-    completion_tokens: completionTokens,
-    total_tokens: inputTokens + completionTokens,
-  })
-
   /** The response as far as it is in the log. */
   const soFar = async (at: Located): Promise<ReturnType<typeof responseOf>> => {
     const { log, names } = topics
     const form = await served.form()
-    const collected = openAnswer(form.stops, served.tokenizer, at.calls ? form.calls : null)
+    const collected = openAnswer(form.stops, served.tokenizer, at.calls ? form.calls : null, at.start)
     const key = Buffer.from(at.session)
     const records = async function* (topic: string, from: number): AsyncGenerator<StoredRecord> {
       const { end } = await log.bounds(topic, at.partition)
@@ -149,7 +146,7 @@ export const responseRoutes = (app: FastifyInstance, answering: Answering): void
             code: 'server_error',
             message: 'The worker refused the request; the dead letters of its session say why.',
           })
-    return wholeOf(at, served.id, pieces, usageOf(at, collected.completionTokens))
+    return wholeOf(at, served.id, pieces, usageOf(at.inputTokens, collected))
   }
 
   const params = z.strictObject({ id: z.string() })
@@ -158,7 +155,7 @@ export const responseRoutes = (app: FastifyInstance, answering: Answering): void
     const read = new Map<string, ReturnType<typeof soFar> | null>()
     return async (id: string, param: string): Promise<Said> => {
       const end = id.startsWith(CALL) ? id.lastIndexOf('_') : id.length
-      const prefix = [MESSAGE, CALL].find((each) => id.startsWith(each))
+      const prefix = [MESSAGE, CALL, THOUGHT].find((each) => id.startsWith(each))
       const at = prefix === undefined ? null : locatedIn(`${PREFIX}${id.slice(prefix.length, end)}`)
       if (at !== null && !read.has(at.id)) {
         if (read.size === MOST_REFERRED)
@@ -222,13 +219,13 @@ export const responseRoutes = (app: FastifyInstance, answering: Answering): void
       (data as { readonly sequence_number: number }).sequence_number > (after ?? -1)
     async function* all(): AsyncGenerator<ServerEvent> {
       const shape = responseShape(at, served.id)
-      const collected = openAnswer(form.stops, served.tokenizer, at.calls ? form.calls : null)
+      const collected = openAnswer(form.stops, served.tokenizer, at.calls ? form.calls : null, at.start)
       yield* shape.opening()
       for await (const run of answersTo(topics, at.session, at, wantedOf(at), ends)) {
         const piece = shape.piece(collected.push(run))
         yield* piece
         if (piece.some(isNew)) metrics.sent(reply, run.ids.length)
-        if (run.finish !== null) yield* shape.closing(usageOf(at, collected.completionTokens))
+        if (run.finish !== null) yield* shape.closing(usageOf(at.inputTokens, collected))
       }
     }
     async function* events(): AsyncGenerator<ServerEvent> {

@@ -116,6 +116,10 @@ const completion = fc.record(
   },
   { requiredKeys: ['model'] },
 )
+const thinking = {
+  enable_thinking: value([false, null], [true]),
+  chat_template_kwargs: value([{}, { enable_thinking: false }], [{ enable_thinking: true }, { x: 1 }]),
+}
 const message = fc.record(
   {
     role: value(['user', 'assistant', 'system', 'developer'], ['owner', 'tool']),
@@ -149,17 +153,24 @@ const conversation = fc.record(
     logprobs: value([true]),
     top_logprobs: value([0, 3], [21]),
     ...toolsOf(chatTool, { type: 'function', function: { name: 'f' } }),
+    ...thinking,
     ...sampling,
   },
   { requiredKeys: ['model', 'messages'] },
 )
 
+const thoughtItem = fc.record({
+  type: fc.constant('reasoning'),
+  summary: value([[], [{ type: 'summary_text', text: 'x' }]]),
+  content: value([[{ type: 'reasoning_text', text: 'x' }], null], [[{}]]),
+})
 const response = fc.record(
   {
     model: value(['demo'], ['other']),
     input: fc.oneof(
       { weight: 8, arbitrary: fc.string({ minLength: 1, maxLength: 40 }) },
       fc.array(message, { maxLength: 3 }),
+      fc.array(fc.oneof(message, thoughtItem), { minLength: 1, maxLength: 3 }),
       fc.jsonValue(),
     ),
     instructions: word,
@@ -168,6 +179,7 @@ const response = fc.record(
     previous_response_id: fc.constantFrom('resp_', 'resp_W10', 'x'),
     user: fc.oneof(fc.constantFrom('a', 'b'), word),
     ...toolsOf(responseTool, { type: 'function', name: 'f' }),
+    ...thinking,
     ...{ temperature: sampling.temperature, stream: sampling.stream },
   },
   { requiredKeys: ['model', 'input', 'max_output_tokens'] },

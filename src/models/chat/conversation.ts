@@ -71,7 +71,8 @@ export const collapsed = (text: string): string =>
 /** Ends an answer in RWKV's format: the next message begins. */
 export const RWKV_STOP = '\n\nUser:'
 
-const THINKING = { true: ' <think', false: ' <think>\n</think' } as const
+/** What opens an answer with thoughts, and without: the model writes the last letter of the tag. */
+export const THINKING = { true: ' <think', false: ' <think>\n</think' } as const
 
 /**
  * RWKV's World and G1 models, which have no template file: "System: …", "User: …" and "Assistant:" with an empty line between them.

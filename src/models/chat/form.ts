@@ -5,8 +5,9 @@
 import { ContinuoError } from '../../errors.ts'
 import type { Turns } from '../tokenizer/types.ts'
 import { type CallForm, inWords, PLAIN, withIds } from './calls.ts'
-import { collapsed, type NamedTokens, RWKV_STOP } from './conversation.ts'
+import { collapsed, type NamedTokens, RWKV_STOP, THINKING } from './conversation.ts'
 import type { ChatTemplate } from './template.ts'
+import { NO_THOUGHTS, opensThoughts } from './thoughts.ts'
 import { freeMarks, turnWriter } from './turns.ts'
 import { type ChatOptions, type Message, type Tool, textsOf, withTexts } from './types.ts'
 
@@ -24,13 +25,17 @@ export interface ChatForm {
   alone(messages: readonly Message[]): Int32Array
   /** How the model writes calls of tools. */
   readonly calls: CallForm
+  /** Whether the model thinks before it answers: it may by itself, only where it is told to, or nothing is known of that. */
+  readonly thinks: 'ever' | 'told' | 'never'
 }
 
-/** What an answer may call. */
+/** What an answer may call, and what may stand before it. */
 export interface Tools {
   readonly tools: readonly Tool[]
   /** The answer is to begin with a call. */
   readonly mustCall: boolean
+  /** Whether the model shall think before it answers; default: what the form does by itself. */
+  readonly thinking?: boolean | undefined
 }
 const NO_TOOLS: Tools = { tools: [], mustCall: false }
 
@@ -42,10 +47,15 @@ export const templateForm = (
   turns: Turns,
   options: Omit<ChatOptions, 'system'> & NamedTokens,
   calls: CallForm = PLAIN,
+  thinks: ChatForm['thinks'] = 'never',
 ): ChatForm => {
   const writer = turnWriter(turns)
-  const render = (messages: readonly Message[], tools: readonly Tool[], addGenerationPrompt = true): string =>
-    template({ ...options, messages, tools, addGenerationPrompt })
+  const render = (
+    messages: readonly Message[],
+    { tools, thinking }: Pick<Tools, 'tools' | 'thinking'>,
+    addGenerationPrompt = true,
+  ): string =>
+    template({ ...options, ...(thinking !== undefined && { thinking }), messages, tools, addGenerationPrompt })
   /** Some templates refuse a system message. */
   let system: boolean | null = null
   const takesSystem = (): boolean => {
@@ -56,7 +66,7 @@ export const templateForm = (
             { role: 'system', content: BEFORE },
             { role: 'user', content: BEFORE },
           ],
-          [],
+          NO_TOOLS,
         ) !== ''
     } catch {
       system = false
@@ -83,11 +93,16 @@ export const templateForm = (
         )
       : marked(inWords(messages, tools, tools.length === 0 || takesSystem()), [])
   /** The rendering up to where the answer begins, or goes on. */
-  const opened = (messages: readonly Message[], tools: readonly Tool[], end: string, mustCall: boolean): string => {
+  const opened = (messages: readonly Message[], asked: Tools, end: string): string => {
     const last = messages.at(-1)!
-    if (last.role !== 'assistant') return `${render(messages, tools)}${mustCall ? calls.opening : ''}`
+    if (last.role !== 'assistant') {
+      const prompt = render(messages, asked)
+      // Some templates open thoughts in any case.
+      const closing = asked.thinking === false && opensThoughts(prompt) ? NO_THOUGHTS : ''
+      return `${prompt}${closing}${asked.mustCall ? calls.opening : ''}`
+    }
     const marked = messages.with(-1, { ...last, content: `${last.content}${end}` })
-    const [before, ...more] = render(marked, tools, false).split(end)
+    const [before, ...more] = render(marked, asked, false).split(end)
     if (more.length === 1) return before!
     throw new ContinuoError(
       'INVALID',
@@ -96,10 +111,10 @@ export const templateForm = (
   }
   return {
     stops: [],
-    calls,
+    ...{ calls, thinks },
     begin(messages, asked = NO_TOOLS) {
       const { guard, end, guarded, shown } = given(messages, asked)
-      return writer.ids(opened(guarded, shown, end, asked.mustCall), guard, false)
+      return writer.ids(opened(guarded, { ...asked, tools: shown }, end), guard, false)
     },
     goOn(messages, _, asked = NO_TOOLS) {
       // The context has read the tools.
@@ -108,7 +123,7 @@ export const templateForm = (
         { role: 'user', content: BEFORE },
         { role: 'assistant', content: place },
       ]
-      const [, behind, ...more] = opened([...before, ...guarded], [], end, asked.mustCall).split(place)
+      const [, behind, ...more] = opened([...before, ...guarded], { ...asked, tools: [] }, end).split(place)
       if (behind === undefined || more.length > 0)
         throw new ContinuoError(
           'INVALID',
@@ -118,7 +133,7 @@ export const templateForm = (
     },
     alone(messages) {
       const { guard, guarded } = given(messages, NO_TOOLS)
-      return writer.ids(render(guarded, [], false), guard, false)
+      return writer.ids(render(guarded, NO_TOOLS, false), guard, false)
     },
   }
 }
@@ -135,16 +150,23 @@ const spaceBehind = (messages: readonly Message[]): string => {
 export const rwkvForm = (turns: Turns): ChatForm => {
   const lines = (messages: readonly Message[]): readonly string[] =>
     messages.map(({ role, content }) => `${ROLES[role]}: ${collapsed(content)}`)
-  const written = (messages: readonly Message[]): string =>
-    [...lines(messages), ...(messages.at(-1)?.role === 'assistant' ? [] : ['Assistant:'])].join('\n\n') +
-    spaceBehind(messages)
+  const written = (messages: readonly Message[], thinking: boolean | undefined): string =>
+    [
+      ...lines(messages),
+      ...(messages.at(-1)?.role === 'assistant'
+        ? []
+        : [`Assistant:${thinking === undefined ? '' : THINKING[`${thinking}`]}`]),
+    ].join('\n\n') + spaceBehind(messages)
   return {
     stops: [RWKV_STOP],
     calls: PLAIN,
-    begin: (messages, { tools } = NO_TOOLS) => turns.encode(written(inWords(messages, tools)), 'nothing'),
-    goOn(given, stopped) {
+    // Its G1 models can; its World models cannot, and nothing tells them apart.
+    thinks: 'told',
+    begin: (messages, { tools, thinking } = NO_TOOLS) =>
+      turns.encode(written(inWords(messages, tools), thinking), 'nothing'),
+    goOn(given, stopped, { thinking } = NO_TOOLS) {
       const messages = inWords(given, [])
-      const text = written(messages)
+      const text = written(messages, thinking)
       // Where the stop text ended the answer, the context has read "User:" already.
       const rest = stopped && messages[0]?.role === 'user' ? text.slice('User:'.length) : `\n\n${text}`
       return turns.encode(rest, 'text')

@@ -13,6 +13,7 @@ import { type NamedTokens, rwkvChat, templateChat } from './conversation.ts'
 import { checkDate } from './date.ts'
 import { type ChatForm, rwkvForm, templateForm } from './form.ts'
 import type { ChatTemplate } from './template.ts'
+import { knowsThoughts } from './thoughts.ts'
 import { type Chat, type ChatOptions, MOST_TEMPLATE } from './types.ts'
 
 export type { ChatForm } from './form.ts'
@@ -146,5 +147,7 @@ export const openForm = async (about: ChatPackage, date?: () => string): Promise
   const render = await parsed(template)
   const { bosToken, eosToken } = template
   const calls = callFormOf(template.source)
-  return templateForm((rendering) => render({ ...rendering, date: date?.() }), turns, { bosToken, eosToken }, calls)
+  const thinks = knowsThoughts(template.source) ? 'ever' : 'never'
+  const dated: ChatTemplate = (rendering) => render({ ...rendering, date: date?.() })
+  return templateForm(dated, turns, { bosToken, eosToken }, calls, thinks)
 }

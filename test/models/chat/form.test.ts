@@ -117,3 +117,12 @@ test('a template that loses answers begins, and is refused where it should go on
   }
   expect(code).toBe('INVALID')
 })
+
+test.each([true, false, undefined])("RWKV's form opens and closes thoughts as a conversation does: %s", (thinking) => {
+  const asked = { tools: [], mustCall: false, thinking }
+  const chat = rwkvChat(turns, { thinking })
+  const one = { role: 'user', content: 'Why?' } as const
+  expect([...rwkvForm(turns).begin([one], asked)]).toEqual([...chat.ask('Why?').ids])
+  chat.answered('So.', null)
+  expect([...rwkvForm(turns).goOn([one], false, asked)]).toEqual([...chat.ask('Why?').ids])
+})

@@ -137,8 +137,10 @@ export const responseOf = (
         },
 })
 
-/** Those of a text before calls. */
-const tokensOf = ({ text, tokens }: Pick<Told, 'text' | 'tokens'>): readonly ScoredToken[] => {
+type Message = Pick<Told, 'thought' | 'text' | 'tokens'>
+/** Those of a text before calls; with thoughts before it, those too. */
+const tokensOf = ({ thought, text, tokens }: Message): readonly ScoredToken[] => {
+  if (thought !== '') return tokens
   const length = Buffer.byteLength(text)
   let at = 0
   const end = tokens.findIndex(({ bytes }) => {
@@ -147,18 +149,18 @@ const tokensOf = ({ text, tokens }: Pick<Told, 'text' | 'tokens'>): readonly Sco
   })
   return end < 0 ? tokens : tokens.slice(0, end)
 }
-const partOf = ({ text, tokens }: Pick<Told, 'text' | 'tokens'>) => ({
+const partOf = (told: Message) => ({
   type: 'output_text',
-  text,
+  text: told.text,
   annotations: [],
-  logprobs: logprobsOf(tokensOf({ text, tokens })),
+  logprobs: logprobsOf(tokensOf(told)),
 })
 const bodyOf = ({ id }: Located): string => id.slice(PREFIX.length)
 const messageId = (at: Located): string => `${MESSAGE}${bodyOf(at)}`
 const itemId = (at: Located, index: number): string => `${CALL}${bodyOf(at)}_${index}`
 /** An item has fewer states than its response. */
 const stateOf = (status: Status) => (status === 'in_progress' || status === 'completed' ? status : 'incomplete')
-const messageOf = (at: Located, status: Status, told: Pick<Told, 'text' | 'tokens'> | null) => ({
+const messageOf = (at: Located, status: Status, told: Message | null) => ({
   id: messageId(at),
   type: 'message' as const,
   role: 'assistant' as const,
@@ -245,7 +247,7 @@ export const responseShape = (at: Located, model: string): Shape => {
     return [
       ...before,
       begins(messageOf(at, 'in_progress', null)),
-      event('response.content_part.added', { ...place(), part: partOf({ text: '', tokens: [] }) }),
+      event('response.content_part.added', { ...place(), part: partOf({ thought: '', text: '', tokens: [] }) }),
     ]
   }
   /** Ends the item that is open. */
@@ -270,9 +272,13 @@ export const responseShape = (at: Located, model: string): Shape => {
         event('response.output_item.done', { output_index: items - 1, item }),
       ]
     }
-    const told = { text, tokens }
+    const told = { thought, text, tokens }
     return [
-      event('response.output_text.done', { ...place(), text, logprobs: logprobsOf(tokensOf({ text, tokens })) }),
+      event('response.output_text.done', {
+        ...place(),
+        text,
+        logprobs: logprobsOf(tokensOf({ thought, text, tokens })),
+      }),
       event('response.content_part.done', { ...place(), part: partOf(told) }),
       event('response.output_item.done', { output_index: items - 1, item: messageOf(at, status, told) }),
     ]

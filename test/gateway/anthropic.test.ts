@@ -319,7 +319,7 @@ describe('refused in the shape of Anthropic', () => {
       body: { type: 'error', error: { type: 'invalid_request_error' } },
     })
     // So small that all of it is on its way before it is refused.
-    const small = await serving(logIn(temporary()), '--body-limit', '2048')
+    const small = await serving(logIn(temporary()), '--with-worker', '--threads', '1', '--body-limit', '2048')
     endWithTest(small)
     const large = await ask(`${small.url}/v1/messages`, { ...request, system: 'x'.repeat(3000) })
     expect(large).toMatchObject({ status: 413, body: { type: 'error', error: { type: 'request_too_large' } } })

@@ -40,7 +40,7 @@ type ResultBlock = z.output<typeof resultBlock>
 type CallBlock = z.output<typeof callBlock>
 
 /** What one message has: results, then a text, then calls. */
-interface Said {
+export interface Said {
   readonly role: 'user' | 'assistant'
   readonly results: readonly { readonly of: string; readonly text: string }[]
   /** null: it has none, not even an empty one. */

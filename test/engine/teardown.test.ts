@@ -38,7 +38,7 @@ const run = async (script: string): Promise<{ code: number | null; signal: strin
   return { code, signal, out }
 }
 
-describe('teardown', { timeout: 60_000 }, () => {
+describe('teardown', () => {
   it('a process exits at once while a call is running', async () => {
     const end = await run(`
       const model = await openModel(dir, { threads: 2 })

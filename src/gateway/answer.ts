@@ -166,12 +166,21 @@ export const openAnswer = (
 /** The id of a call, for ever: that of its answer, and its place there. */
 export const callId = (answer: string, index: number): string => `call_${answer.replace(/^[a-z]+[-_]/, '')}_${index}`
 
+export interface WholeCall {
+  readonly index: number
+  readonly name: string
+  json: string
+}
+
+/** Adds a piece of a call to the calls of its answer. */
+export const addCall = (whole: WholeCall[], { index, name, json }: Piece['calls'][number]): void => {
+  if (name !== undefined) whole.push({ index, name, json })
+  else whole[index]!.json += json
+}
+
 /** The calls of an answer. */
-export const wholeCalls = (pieces: readonly Pick<Piece, 'calls'>[]) => {
-  const whole: { readonly index: number; readonly name: string; json: string }[] = []
-  for (const { index, name, json } of pieces.flatMap(({ calls }) => calls)) {
-    if (name !== undefined) whole.push({ index, name, json })
-    else whole[index]!.json += json
-  }
+export const wholeCalls = (pieces: readonly Pick<Piece, 'calls'>[]): readonly WholeCall[] => {
+  const whole: WholeCall[] = []
+  for (const call of pieces.flatMap(({ calls }) => calls)) addCall(whole, call)
   return whole
 }

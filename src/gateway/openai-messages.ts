@@ -94,7 +94,6 @@ const messageItem = z.strictObject({
   content: z.union([z.string(), z.array(written).transform(joined)]),
 })
 const itemReference = z.strictObject({ type: z.literal('item_reference'), id })
-/** A message, or the id of one that the log has. */
 const callItem = z.strictObject({
   ...{ type: z.literal('function_call'), id: id.nullish(), status, call_id: callId },
   ...{ name: toolName, arguments: argumentsText },
@@ -113,6 +112,7 @@ const thoughtItem = z.strictObject({
     .transform((parts) => (parts ?? []).map(({ text }) => text).join('')),
   encrypted_content: z.null('expected null: thoughts are given as text').optional(),
 })
+/** An item of a conversation, or the id of one that the log has. */
 export const inputItem = z.union([messageItem, itemReference, callItem, outputItem, thoughtItem])
 export type InputItem = z.output<typeof inputItem>
 /** What the log has by an id. */

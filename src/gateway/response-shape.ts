@@ -5,7 +5,7 @@
 import { randomBytes } from 'node:crypto'
 import { z } from 'zod'
 import { STARTS, type Start } from '../models/chat/thoughts.ts'
-import { callId, type Piece, type ScoredToken, tokenLogprob, wholeCalls } from './answer.ts'
+import { addCall, callId, type Piece, type ScoredToken, tokenLogprob, type WholeCall, wholeCalls } from './answer.ts'
 import type { Asking, Shape, Usage } from './openai-answer.ts'
 import { Refusal } from './refusal.ts'
 import type { ServerEvent } from './sse.ts'
@@ -89,7 +89,7 @@ interface Told {
   readonly thought: string
   readonly text: string
   readonly tokens: readonly ScoredToken[]
-  readonly calls: ReturnType<typeof wholeCalls>
+  readonly calls: readonly WholeCall[]
 }
 
 /** Of tokens whose alternatives the request asked for. */
@@ -218,7 +218,7 @@ export const responseShape = (at: Located, model: string): Shape => {
   let thought = ''
   let text = ''
   const tokens: ScoredToken[] = []
-  const calls: { readonly index: number; readonly name: string; json: string }[] = []
+  const calls: WholeCall[] = []
   /** How many tokens a delta listed. */
   let listed = 0
   let finish: Piece['finish'] = null
@@ -277,7 +277,7 @@ export const responseShape = (at: Located, model: string): Shape => {
       event('response.output_text.done', {
         ...place(),
         text,
-        logprobs: logprobsOf(tokensOf({ thought, text, tokens })),
+        logprobs: logprobsOf(tokensOf(told)),
       }),
       event('response.content_part.done', { ...place(), part: partOf(told) }),
       event('response.output_item.done', { output_index: items - 1, item: messageOf(at, status, told) }),
@@ -308,15 +308,16 @@ export const responseShape = (at: Located, model: string): Shape => {
         listed = tokens.length
         events.push(event('response.output_text.delta', { ...place(), delta: piece.text, logprobs }))
       }
-      for (const { index, name, json } of piece.calls) {
+      for (const call of piece.calls) {
+        const { index, name, json } = call
         if (name !== undefined) {
+          // The item before ends with the calls as they were.
           events.push(...closed('completed'))
-          calls.push({ index, name, json: '' })
           opened = 'call'
-          events.push(begins(callOf(at, 'in_progress', calls[index]!)))
+          events.push(begins(callOf(at, 'in_progress', { index, name, json: '' })))
         }
+        addCall(calls, call)
         if (json === '') continue
-        calls[index]!.json += json
         const about = { item_id: itemId(at, index), output_index: items - 1 }
         events.push(event('response.function_call_arguments.delta', { ...about, delta: json }))
       }

@@ -120,11 +120,16 @@ export const responseRoutes = (app: FastifyInstance, answering: Answering): void
     return answer(request, reply, job, answering)
   })
 
+  /** Takes the runs of a response. */
+  const collecting = async ({ calls, start }: Located) => {
+    const form = await served.form()
+    return openAnswer(form.stops, served.tokenizer, calls ? form.calls : null, start)
+  }
+
   /** The response as far as it is in the log. */
   const soFar = async (at: Located): Promise<ReturnType<typeof responseOf>> => {
     const { log, names } = topics
-    const form = await served.form()
-    const collected = openAnswer(form.stops, served.tokenizer, at.calls ? form.calls : null, at.start)
+    const collected = await collecting(at)
     const key = Buffer.from(at.session)
     const records = async function* (topic: string, from: number): AsyncGenerator<StoredRecord> {
       const { end } = await log.bounds(topic, at.partition)
@@ -214,12 +219,11 @@ export const responseRoutes = (app: FastifyInstance, answering: Answering): void
     counter.enter(reply, 'stream')
     const gone = goneSignal(reply)
     const ends = AbortSignal.any([gone, service.closing, AbortSignal.timeout(limits.answer)])
-    const form = await served.form()
+    const collected = await collecting(at)
     const isNew = ({ data }: ServerEvent): boolean =>
       (data as { readonly sequence_number: number }).sequence_number > (after ?? -1)
     async function* all(): AsyncGenerator<ServerEvent> {
       const shape = responseShape(at, served.id)
-      const collected = openAnswer(form.stops, served.tokenizer, at.calls ? form.calls : null, at.start)
       yield* shape.opening()
       for await (const run of answersTo(topics, at.session, at, wantedOf(at), ends)) {
         const piece = shape.piece(collected.push(run))

@@ -190,37 +190,26 @@ export const sessionRoutes = (app: FastifyInstance, { service, counter, turns }:
       throw ends.aborted ? slow('Requests before this one are under way in the session') : error
     })
     try {
-      return await effectInTurn(id, key, event, type, ends, over, slow)
+      const partition = await log.partitionOf(names.chunks, Buffer.from(id))
+      const { end: from } = await log.bounds(names.observations, partition)
+      const sent = await send(topics, id, key, () => [event])
+      const [offset] = sent.offsets
+      async function* effects(): AsyncGenerator<Observation> {
+        for await (const record of topics.observations.records(partition, id, from, ends)) {
+          const seen = recordAsJson('observations', record).value as Observation
+          if (seen.type === type && seen.cause.offset === offset) yield seen
+        }
+      }
+      const refusals = refusalsOf(topics, id, sent, wantedOf(sent, -1), ends)
+      for await (const found of merged<Observation | Refusal>([effects(), refusals], () => over.abort())) {
+        if (found instanceof Refusal) throw found
+        await sessions.finished(id, offset!, ends)
+        return found
+      }
+      throw slow(`The event is in the log at offset ${offset}`)
     } finally {
       leave()
     }
-  }
-  const effectInTurn = async (
-    id: string,
-    key: string | null,
-    event: Chunk,
-    type: Observation['type'],
-    ends: AbortSignal,
-    over: AbortController,
-    slow: (where: string) => Refusal,
-  ): Promise<Observation> => {
-    const partition = await log.partitionOf(names.chunks, Buffer.from(id))
-    const { end: from } = await log.bounds(names.observations, partition)
-    const sent = await send(topics, id, key, () => [event])
-    const [offset] = sent.offsets
-    async function* effects(): AsyncGenerator<Observation> {
-      for await (const record of topics.observations.records(partition, id, from, ends)) {
-        const seen = recordAsJson('observations', record).value as Observation
-        if (seen.type === type && seen.cause.offset === offset) yield seen
-      }
-    }
-    const refusals = refusalsOf(topics, id, sent, wantedOf(sent, -1), ends)
-    for await (const found of merged<Observation | Refusal>([effects(), refusals], () => over.abort())) {
-      if (found instanceof Refusal) throw found
-      await sessions.finished(id, offset!, ends)
-      return found
-    }
-    throw slow(`The event is in the log at offset ${offset}`)
   }
 
   app.delete('/v1/sessions/:id', { schema: { params } }, async (request, reply) => {

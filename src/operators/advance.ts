@@ -358,8 +358,8 @@ export const blank = (
  * Yields the steps of one event and leaves the session after the last of them. `fresh` says that the session began with
  * this event. Ending the iteration between two steps leaves the session at a head from which the next call resumes.
  *
- * A stop in the middle of an adaptation, which `endedBy` does not explain, throws `AdaptingStopped`. What the session was fed of the event before is in its context, and in no
- * step: neither is to be used any more.
+ * A stop in the middle of an adaptation, which `endedBy` does not explain, throws `AdaptingStopped`. What the session was fed of the event before
+ * is in its context, and in no step: neither is to be used any more.
  *
  * A state that stops being finite ends the event: the last step sets the session aside, as it was after the step before. Which step
  * that is depends on the record alone, so a replay sets it aside at the same place.

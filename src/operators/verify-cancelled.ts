@@ -126,7 +126,7 @@ export const verifyRequest = (
 
 const isEnd = ({ outputs }: Step): boolean =>
   outputs.some(
-    ({ ...output }) =>
+    (output) =>
       (output.to === 'tokens' && output.value.finish === 'cancelled') ||
       (output.to === 'observations' && output.value.type === 'adapted' && output.value.endedBy !== undefined),
   )

@@ -1,6 +1,4 @@
 /** Tools as Anthropic's clients use them: calls in blocks, whole and in pieces, their results, and what is refused of both. */
-import { cpSync, writeFileSync } from 'node:fs'
-import { join } from 'node:path'
 import Anthropic from '@anthropic-ai/sdk'
 import { partialParse } from '@anthropic-ai/sdk/_vendor/partial-json-parser/parser.js'
 import { betaZodTool } from '@anthropic-ai/sdk/helpers/beta/zod'
@@ -12,28 +10,15 @@ import { conversationOf } from '../../src/gateway/anthropic-messages.ts'
 import { messagesRequest } from '../../src/gateway/anthropic-schema.ts'
 import { messageShape } from '../../src/gateway/anthropic-shape.ts'
 import { inputOf } from '../../src/gateway/anthropic-tools.ts'
-import { MODEL, temporary } from '../cli/helpers.ts'
-import { ask, inSession, type Serving, servingAll } from './helpers.ts'
-
-const TEMPLATE = `{%- if tools %}Tools:{% for tool in tools %} {{ tool | tojson }}{% endfor %}
-{% endif %}{% for m in messages %}<|{{ m.role }}|>{{ m.content }}{% for c in m.tool_calls or [] %}
-<tool_call>
-{{ {"name": c.function.name, "arguments": c.function.arguments} | tojson }}
-</tool_call>{% endfor %}
-{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}`
+import { ask, inSession, type Serving } from './helpers.ts'
+import { servingTools } from './tool-servers.ts'
 
 const ends: (() => Promise<unknown>)[] = []
 let plain: Serving
 let hermes: Serving
 const clientOf = ({ url }: Serving) => new Anthropic({ baseURL: url, apiKey: 'none', maxRetries: 0 })
 beforeAll(async () => {
-  const dir = join(temporary(), 'hermes')
-  cpSync(MODEL, dir, { recursive: true })
-  writeFileSync(join(dir, 'chat_template.jinja'), TEMPLATE)
-  ;[plain, hermes] = await Promise.all([
-    servingAll((end) => ends.push(end)),
-    servingAll((end) => ends.push(end), '--model', dir, '--model-name', 'demo'),
-  ])
+  ;[plain, hermes] = await servingTools((end) => ends.push(end))
 })
 afterAll(() => Promise.all(ends.map((end) => end())))
 const forms = [

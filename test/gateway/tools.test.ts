@@ -1,31 +1,16 @@
 /** Tools over HTTP: calls whose arguments keep their schemas, whole and in pieces, and the turns behind them. */
-import { cpSync, writeFileSync } from 'node:fs'
-import { join } from 'node:path'
 import OpenAI from 'openai'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { z } from 'zod'
-import { MODEL, temporary } from '../cli/helpers.ts'
-import { ask, inSession, type Refused, type Serving, servingAll } from './helpers.ts'
-
-const TEMPLATE = `{%- if tools %}Tools:{% for tool in tools %} {{ tool | tojson }}{% endfor %}
-{% endif %}{% for m in messages %}<|{{ m.role }}|>{{ m.content }}{% for c in m.tool_calls or [] %}
-<tool_call>
-{{ {"name": c.function.name, "arguments": c.function.arguments} | tojson }}
-</tool_call>{% endfor %}
-{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}`
+import { ask, inSession, type Refused, type Serving } from './helpers.ts'
+import { servingTools } from './tool-servers.ts'
 
 const ends: (() => Promise<unknown>)[] = []
 let plain: Serving
 let hermes: Serving
 const clientOf = ({ url }: Serving) => new OpenAI({ baseURL: `${url}/v1`, apiKey: 'none', maxRetries: 0 })
 beforeAll(async () => {
-  const dir = join(temporary(), 'hermes')
-  cpSync(MODEL, dir, { recursive: true })
-  writeFileSync(join(dir, 'chat_template.jinja'), TEMPLATE)
-  ;[plain, hermes] = await Promise.all([
-    servingAll((end) => ends.push(end)),
-    servingAll((end) => ends.push(end), '--model', dir, '--model-name', 'demo'),
-  ])
+  ;[plain, hermes] = await servingTools((end) => ends.push(end))
 })
 afterAll(() => Promise.all(ends.map((end) => end())))
 const both = () => [plain, hermes] as const

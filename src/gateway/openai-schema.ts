@@ -224,7 +224,7 @@ export const COUNT_LACKING: Readonly<Record<string, Lack>> = {
   previous_response_id: lack('The messages of the request are counted, not what a session has read before.'),
 }
 
-/** Throws a Refusal (400) that names the parameter. `lacking`: those that the protocol has and the engine has not. */
+/** Throws a Refusal (400) that names the parameter. `lacking`: parameters of the protocol that the engine does not have. */
 export const parsedBody = <T>(schema: z.ZodType<T>, body: unknown, lacking = LACKING): T => {
   const given = withoutLacking(body, schema, lacking)
   const parsed = schema.safeParse(given)

@@ -58,12 +58,12 @@ const toolOf = ({ name, description, parameters }: Declared): Tool => ({
   function: { name, ...(description != null && { description }), parameters: parameters ?? NO_PARAMETERS },
 })
 
-/** Also called with tools whose own faults are told beside it. */
+/** Whether all tools have different names. The schema asks this of tools with faults of their own, too. */
 const unlike = (tools: readonly unknown[]): boolean => {
   const names = tools.flatMap((tool) => (tool as Partial<Tool> | null)?.function?.name ?? [])
   return new Set(names).size === names.length
 }
-/** Also called with tools whose own faults are told beside it. */
+/** Whether no text of a tool has half a surrogate pair. The schema asks this of tools with faults of their own, too. */
 const isWhole = (tools: readonly unknown[]): boolean =>
   tools.every((tool) => !isShallow(tool) || textsOf(tool as Tool).every((text) => text.isWellFormed()))
 /** Tools with different names. */

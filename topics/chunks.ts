@@ -18,7 +18,11 @@ export const MAX_TOP_LOGPROBS = 20
 /** The engine refuses a smaller temperature. An event that the engine refuses would stop the partition, so the schema refuses it first. */
 export const MIN_TEMPERATURE = 1e-6
 
-const forkOf = z.strictObject({ session: sessionId })
+const forkOf = z.strictObject({
+  session: sessionId,
+  /** Where it must stand: the event is refused where its clock says something else when the event has its turn. */
+  pulse: z.int().min(0).optional(),
+})
 
 /** Begins a session, or changes the settings of an open one. Optional: the first event of a session opens it. */
 export const open = z.strictObject({
@@ -243,6 +247,7 @@ export const chunks: TopicContract = {
   examples: [
     { type: 'open', surprisal: true },
     { type: 'open', from: { session: 'prompt' } },
+    { type: 'open', from: { session: 'prompt', pulse: 1536 } },
     { type: 'text', text: 'It was the best of times, ', id: 'page-1' },
     { type: 'text', bytes: 'aXQgd2FzIHRoZSB3b3JzdCBvZiB0aW1lcyw=' },
     { type: 'tokens', tokens: [105, 116] },

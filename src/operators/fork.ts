@@ -21,6 +21,8 @@ export interface Others {
 
 export const NOBODY: Others = { newest: () => undefined }
 
+type ForkOf = NonNullable<Extract<SessionEvent['event'], { type: 'open' }>['from']>
+
 /** The parent that an event names; null where it is no fork. */
 export const parentOf = ({ event }: SessionEvent): string | null =>
   event.type === 'open' && event.from !== undefined ? event.from.session : null
@@ -35,7 +37,7 @@ export const sessionsOf = (item: Valid | Rejected): readonly (string | null)[] =
 /** Why `session` cannot begin as a fork of `from`, as a sentence; null: it can. */
 export const faultOfFork = (
   { record, session }: Pick<SessionEvent, 'record' | 'session'>,
-  from: string,
+  { session: from, pulse }: ForkOf,
   head: Head | undefined,
   parent: Head | undefined,
   home: Homes['home'] = () => null,
@@ -52,9 +54,12 @@ export const faultOfFork = (
   }
   if (parent.status === 'closed')
     return `${what}: expected one that is open, and it is closed. Fork it before its "close".`
-  return parent.status === 'stopped'
-    ? `${what}: expected one that is open. ${parent.stopped?.reason ?? 'It was set aside.'}`
-    : null
+  if (parent.status === 'stopped')
+    return `${what}: expected one that is open. ${parent.stopped?.reason ?? 'It was set aside.'}`
+  const { globalStep } = parent.conductor
+  return pulse === undefined || pulse === globalStep
+    ? null
+    : `${what}: expected it at pulse ${pulse}, as the event says, and it stands at ${globalStep}. Fork a session that stands there, or leave out "pulse".`
 }
 
 /** The head of a session that begins with this record as a fork: that of its parent, with a place and a birth of its own. */

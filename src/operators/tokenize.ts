@@ -206,7 +206,7 @@ export const tokenizeEvent = (
   if (fault !== null) return reject(fault)
   if (event.type === 'open' && event.from !== undefined) {
     const parent = others.newest(event.from.session)
-    const unfit = faultOfFork({ record, session }, event.from.session, head, parent, others.homes?.home)
+    const unfit = faultOfFork({ record, session }, event.from, head, parent, others.homes?.home)
     return unfit === null ? { ...tokenized, held: parent!.cursor.held, parent: parent! } : reject(unfit)
   }
   if (head === undefined && event.type === 'adapt') {

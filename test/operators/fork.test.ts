@@ -140,6 +140,21 @@ onBothLogs((fresh: () => BenchOptions) => {
     ))
 })
 
+test('a fork that says where its parent must stand begins there alone', () =>
+  use(async (bench) => {
+    const at = (child: string, pulse: number) => event(child, { type: 'open', from: { session: 'parent', pulse } })
+    await bench.feed(read('parent', 'Once'), at('early', 3), at('there', 4), read('parent', ' upon'), at('late', 4))
+    await bench.settle()
+    const heads = await bench.heads()
+    expect([...heads.keys()].sort()).toEqual(['parent', 'there'])
+    expect(heads.get('there')!.from).toMatchObject({ session: 'parent', pulse: 4 })
+    const said = (await reasons(bench)).map(({ reason }) => reason)
+    expect(said).toHaveLength(2)
+    expect(said[0]).toContain('expected it at pulse 3, as the event says, and it stands at 4. Fork a session')
+    expect(said[1]).toContain('expected it at pulse 4, as the event says, and it stands at 9.')
+    await verified(bench)
+  }))
+
 test('forks of forks, and sessions that are closed and begin anew as forks', () =>
   use(async (bench) => {
     await bench.feed(

@@ -107,7 +107,8 @@ const step = (dice: Dice, believed: Believed, { remembers, adapts }: Abilities, 
   if (kind < 0.26) {
     const parent = any()
     const child = fresh()
-    const fork: Fed = [child, { type: 'open', from: { session: parent }, ...settingsOf(dice) }]
+    const from = { session: parent, ...(chance(0.1) && { pulse: below(40) }) }
+    const fork: Fed = [child, { type: 'open', from, ...settingsOf(dice) }]
     return chance(0.6) ? [fork, chance(0.5) ? request(child) : text(child)] : [fork]
   }
   if (kind < 0.36) {

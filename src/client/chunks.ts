@@ -103,3 +103,17 @@ export async function* batched(records: AsyncIterable<RecordIn | null>): AsyncGe
   }
   if (batch.length > 0) yield batch
 }
+
+/** Ids of one event of `idEvents`. */
+const MOST_IDS = 65_536
+
+/** Ids as events, in pieces that a record takes. */
+export const idEvents = (ids: ArrayLike<number>): ChunkInput[] => {
+  const events: ChunkInput[] = []
+  for (let at = 0; at < ids.length; at += MOST_IDS)
+    events.push({
+      type: 'tokens',
+      tokens: Array.from({ length: Math.min(MOST_IDS, ids.length - at) }, (_, i) => ids[at + i]!),
+    })
+  return events
+}

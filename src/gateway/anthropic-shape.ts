@@ -3,15 +3,21 @@ import { randomUUID } from 'node:crypto'
 import { callId, type Piece, wholeCalls } from './answer.ts'
 import type { MessagesRequest } from './anthropic-schema.ts'
 import { inputOf } from './anthropic-tools.ts'
-import type { Asking, Shape } from './openai-answer.ts'
+import type { Asking, Shape, Usage } from './openai-answer.ts'
 import type { ServerEvent } from './sse.ts'
 
-const usageOf = (input: number, output: number) => ({
-  input_tokens: input,
+/** What was read before is no part of `input_tokens` in this protocol. */
+const usageOf = (prompt: number, cached: number, output: number) => ({
+  input_tokens: prompt - cached,
   output_tokens: output,
   cache_creation_input_tokens: 0,
-  cache_read_input_tokens: 0,
+  cache_read_input_tokens: cached,
 })
+const usageIn = ({
+  prompt_tokens: prompt,
+  prompt_tokens_details: { cached_tokens: cached },
+  completion_tokens: output,
+}: Usage) => usageOf(prompt, cached, output)
 
 /** The protocol has no word of its own for an answer that was cancelled. */
 const REASONS = { stop: 'end_turn', length: 'max_tokens', calls: 'tool_use', cancelled: 'end_turn' } as const
@@ -29,7 +35,10 @@ const endOf = (last: Piece | undefined, { stop_sequences: stops }: Asked) => {
 type Asked = Pick<MessagesRequest, 'model' | 'stop_sequences' | 'tools'>
 
 /** The answer to a request as Anthropic's clients read it. */
-export const messageShape = ({ promptTokens }: Pick<Asking, 'promptTokens'>, body: Asked): Shape => {
+export const messageShape = (
+  { promptTokens, cachedTokens }: Pick<Asking, 'promptTokens' | 'cachedTokens'>,
+  body: Asked,
+): Shape => {
   const about = { id: `msg_${randomUUID()}`, type: 'message', role: 'assistant', model: body.model }
   let last: Piece | undefined
   /** How many blocks were begun, and whether the last of them is open. */
@@ -56,7 +65,12 @@ export const messageShape = ({ promptTokens }: Pick<Asking, 'promptTokens'>, bod
     id: about.id,
     opening: () => [
       event('message_start', {
-        message: { ...about, content: [], ...endOf(undefined, body), usage: usageOf(promptTokens ?? 0, 0) },
+        message: {
+          ...about,
+          content: [],
+          ...endOf(undefined, body),
+          usage: usageOf(promptTokens ?? 0, cachedTokens, 0),
+        },
       }),
       // Of an answer that may be a call it is not known yet.
       ...(body.tools.length > 0 ? [] : begin()),
@@ -75,20 +89,20 @@ export const messageShape = ({ promptTokens }: Pick<Asking, 'promptTokens'>, bod
       }
       return events
     },
-    closing: ({ prompt_tokens: input, completion_tokens: output }) => [
+    closing: (usage) => [
       ...(begun === 0 ? begin() : []),
       ...ends(),
-      event('message_delta', { delta: endOf(last, body), usage: usageOf(input, output) }),
+      event('message_delta', { delta: endOf(last, body), usage: usageIn(usage) }),
       event('message_stop'),
     ],
-    whole(pieces, { prompt_tokens: input, completion_tokens: output }) {
+    whole(pieces, usage) {
       const text = pieces.map((piece) => piece.text).join('')
       const calls = wholeCalls(pieces).map(({ index, name, json }) => callOf(index, name, inputOf(json)))
       return {
         ...about,
         content: [...(text === '' && calls.length > 0 ? [] : [{ type: 'text', text }]), ...calls],
         ...endOf(pieces.at(-1), body),
-        usage: usageOf(input, output),
+        usage: usageIn(usage),
       }
     },
   }

@@ -41,20 +41,30 @@ export const placeOf = async ({ log, names }: Topics, session: string): Promise<
   return { partition, tokensFrom: tokens.end, deadLettersFrom: letters.end }
 }
 
+/** An event, and its session where that is another one of the partition. */
+export type Fed = ChunkInput | readonly [session: string, event: ChunkInput]
+
+const isOfOther = (fed: Fed): fed is Exclude<Fed, ChunkInput> => Array.isArray(fed)
+
 /**
- * Appends the events, which count for this key, and returns their offsets. Rejects with what the log rejects with; some may be in the log then. Throws
- * a Refusal (429) where the session or the key has too many that are not finished.
+ * Appends the events, which count for this session and key, and returns their offsets. Rejects with what the log rejects with; some may be in the log then.
+ * Throws a Refusal (429) where the session or the key has too many that are not finished.
  */
 const append = async (
   { log, names, unfinished }: Topics,
   session: string,
   key: string | null,
-  events: readonly ChunkInput[],
+  feds: readonly Fed[],
 ): Promise<number[]> => {
-  const admitted = unfinished.admit(session, key, events)
+  const events = feds.map((fed) => (isOfOther(fed) ? fed : ([session, fed] as const)))
+  const admitted = unfinished.admit(
+    session,
+    key,
+    events.map(([, event]) => event),
+  )
   const headers: Headers = key === null ? [] : [[SHARE_HEADER, Buffer.from(key)]]
   async function* records(): AsyncGenerator<RecordIn> {
-    for (const event of events) yield { ...chunkRecord(session, event), headers }
+    for (const [id, event] of events) yield { ...chunkRecord(id, event), headers }
   }
   try {
     const offsets: number[] = []
@@ -77,7 +87,7 @@ export const send = async (
   topics: Topics,
   session: string,
   key: string | null,
-  events: (place: Place) => readonly ChunkInput[],
+  events: (place: Place) => readonly Fed[],
 ): Promise<Sent> => {
   const place = await placeOf(topics, session)
   return { ...place, offsets: await append(topics, session, key, events(place)) }
@@ -126,14 +136,24 @@ export async function* merged<T>(sources: readonly AsyncGenerator<T>[], stop: ()
   }
 }
 
-/** What the worker says of an event that it refused. Of a context that is full, in the words and by the code that clients look for. */
-const refusedBy = (reason: string): Refusal => {
+/** What the worker says of an event that it refused. */
+export class EventRefused extends Refusal {
+  /** That of the event. */
+  readonly offset: number
+  constructor(offset: number, message: string, code: string) {
+    super(400, message, { code })
+    this.offset = offset
+  }
+}
+
+/** Of a context that is full, in the words and by the code that clients look for. */
+const refusedBy = (reason: string, offset: number): EventRefused => {
   const [, needed, most] = /^context overflow: (\d+) positions exceed the (\d+) of one context/.exec(reason) ?? []
-  if (needed === undefined) return new Refusal(400, reason, { code: 'event_refused' })
-  return new Refusal(
-    400,
+  if (needed === undefined) return new EventRefused(offset, reason, 'event_refused')
+  return new EventRefused(
+    offset,
     `This model's maximum context length is ${most} tokens, and the request makes it ${needed}. Leave out what stands first, or begin another session.`,
-    { code: 'context_length_exceeded' },
+    'context_length_exceeded',
   )
 }
 
@@ -159,8 +179,9 @@ export async function* refusalsOf(
 ): AsyncGenerator<Refusal> {
   for await (const record of deadLetters.records(partition, session, deadLettersFrom, signal)) {
     const headers = headersOf(record)
-    if (wanted.letter(Number(headers[DEAD_LETTER_HEADERS.offset]), record))
-      yield refusedBy(headers[DEAD_LETTER_HEADERS.reason] ?? 'The event was refused without a reason.')
+    const offset = Number(headers[DEAD_LETTER_HEADERS.offset])
+    if (wanted.letter(offset, record))
+      yield refusedBy(headers[DEAD_LETTER_HEADERS.reason] ?? 'The event was refused without a reason.', offset)
   }
 }
 

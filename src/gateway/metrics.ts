@@ -11,6 +11,8 @@ export interface GatewayMetrics {
   readonly registry: Registry
   /** An answer to `reply` has its first token. */
   began(reply: FastifyReply): void
+  /** The prompt of `reply` has so many tokens, of which so many had been read before. */
+  prompted(reply: FastifyReply, tokens: number, cached: number): void
   /** So many tokens were handed to the connection of `reply`. */
   sent(reply: FastifyReply, tokens: number): void
 }
@@ -51,6 +53,12 @@ export const createGatewayMetrics = ({
     buckets: SECONDS,
     registers,
   })
+  const prompts = new Counter({
+    name: 'continuo_gateway_prompt_tokens_total',
+    help: 'Tokens of prompts: read for their request, or cached, which a session had read before',
+    labelNames: ['route', 'kind'],
+    registers,
+  })
   const sent = new Counter({
     name: 'continuo_gateway_tokens_sent_total',
     help: 'Generated tokens handed to connections of clients; those of a stream that is read again count again',
@@ -64,6 +72,11 @@ export const createGatewayMetrics = ({
       requests.inc({ route: routeOf(request), method, status: statusCode })
     },
     began: ({ request, elapsedTime }) => first.observe({ route: routeOf(request) }, elapsedTime / 1000),
+    prompted({ request }, tokens, cached) {
+      const route = routeOf(request)
+      prompts.inc({ route, kind: 'read' }, tokens - cached)
+      prompts.inc({ route, kind: 'cached' }, cached)
+    },
     sent: ({ request }, tokens) => sent.inc({ route: routeOf(request) }, tokens),
   }
 }

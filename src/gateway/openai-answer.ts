@@ -8,8 +8,20 @@ import { generateEvent } from '../client/chunks.ts'
 import type { CallForm } from '../models/chat/calls.ts'
 import type { Start } from '../models/chat/thoughts.ts'
 import { type Answer, openAnswer, type Piece } from './answer.ts'
-import { answersTo, generatedIn, type Place, type Sent, send, sendCancel, type Wanted, wantedOf } from './ask.ts'
+import {
+  answersTo,
+  EventRefused,
+  type Fed,
+  generatedIn,
+  type Place,
+  type Sent,
+  send,
+  sendCancel,
+  type Wanted,
+  wantedOf,
+} from './ask.ts'
 import type { Drawing } from './openai-schema.ts'
+import type { Prefixes } from './prefixes.ts'
 import { bodyOf, Refusal } from './refusal.ts'
 import {
   checkModel,
@@ -35,15 +47,22 @@ export interface Usage {
   readonly prompt_tokens: number
   readonly completion_tokens: number
   readonly total_tokens: number
+  /** Of the prompt, what was not read for this request, as it had been read before. */
+  readonly prompt_tokens_details: { readonly cached_tokens: number }
   /** Of an answer that may have thoughts. */
   readonly completion_tokens_details?: { readonly reasoning_tokens: number }
 }
 
-/** What an answer cost. */
-export const usageOf = (read: number, { completionTokens, thoughtTokens }: Omit<Answer, 'push'>): Usage => ({
-  prompt_tokens: read,
+/** What an answer to a prompt cost; `cached`: of the prompt, what had been read before. */
+export const usageOf = (
+  prompt: number,
+  cached: number,
+  { completionTokens, thoughtTokens }: Omit<Answer, 'push'>,
+): Usage => ({
+  prompt_tokens: prompt,
   completion_tokens: completionTokens,
-  total_tokens: read + completionTokens,
+  total_tokens: prompt + completionTokens,
+  prompt_tokens_details: { cached_tokens: cached },
   ...(thoughtTokens !== null && { completion_tokens_details: { reasoning_tokens: thoughtTokens } }),
 })
 
@@ -62,6 +81,8 @@ export interface Asking extends Place {
   readonly session: string
   /** See `Prompt`. */
   readonly promptTokens: number | null
+  /** Of these, what the session has from one that read it before. */
+  readonly cachedTokens: number
   readonly start: Start
 }
 
@@ -72,6 +93,8 @@ export interface Prompt {
   readonly tokens: number | null
   /** Where the answer begins; default: it is text alone. */
   readonly start?: Start
+  /** The ids of all of it, where it may be the beginning of a session. */
+  ids?(): Promise<Int32Array>
 }
 
 export interface Job {
@@ -115,6 +138,7 @@ export interface Answering {
   readonly service: Service
   readonly counter: OpenCounter
   readonly turns: Turns
+  readonly prefixes: Prefixes
 }
 
 /** The end of a session's last answer; null where that is too long ago to be found. */
@@ -136,15 +160,13 @@ const lastAnswer = async (session: string, { topics }: Service) => {
   return last === null ? null : { requestId: last.requestId, finish: last.finish, text }
 }
 
-const standingOf = async (
-  session: string,
-  named: boolean,
-  { formStops, after }: Job,
-  { service, turns }: Answering,
-) => {
-  const view = named ? service.sessions.get(session) : undefined
+/** The session that was to be forked for a request is not there any more, or stands elsewhere. */
+class PrefixGone extends Error {}
+
+const standingOf = async (session: string, { formStops, after }: Job, { service, turns }: Answering) => {
+  const view = service.sessions.get(session)
   const closed = view?.status === 'closed'
-  const begun = view === undefined ? named && turns.begun.get(session) === true : !closed && view.pulse > view.origin
+  const begun = view === undefined ? turns.begun.get(session) === true : !closed && view.pulse > view.origin
   const looks = (begun && formStops.length > 0) || after !== undefined
   const last = looks ? await lastAnswer(session, service) : null
   if (after !== undefined && (!begun || last?.requestId !== after))
@@ -189,7 +211,7 @@ export const answer = async (
   job: Job,
   answering: Answering,
 ): Promise<FastifyReply> => {
-  const { service, counter, turns } = answering
+  const { service, counter, turns, prefixes } = answering
   const { served, limits, metrics, sessions, topics } = service
   checkModel(served, job.model)
   if (job.maxTokens > limits.tokens)
@@ -219,31 +241,27 @@ export const answer = async (
         : new Refusal(503, 'The gateway is ending. Ask again.', { code: 'ending' })
 
   const named = sessionInHeader(request) ?? job.session
-  const session = named ?? `api-${randomUUID()}`
+  // What a session of the request's own is fed follows from the request alone, and so does where it can begin.
+  const own = named === undefined ? job.prompt({ fresh: true, stopped: false }) : null
+  const ids = (await own?.ids?.()) ?? null
+  const reading = ids && (await prefixes.read(ids, job.keepsSession))
+  const session = named ?? reading?.session ?? `api-${randomUUID()}`
   const lasts = named !== undefined || job.keepsSession
   const seed = job.seed ?? randomInt(2 ** 47)
   const headers = { [SESSION_HEADER]: encodeURIComponent(session), 'x-seed': String(seed) }
   let leave = (): void => undefined
   let asked = null as Asked | null
 
-  /** Puts the request into the log, once the session's earlier ones are answered, and waits for the first piece of its answer. */
-  const begin = async () => {
-    if (named !== undefined)
-      leave = await turns.enter(session, ends).catch((error: unknown) => {
-        throw ends.aborted ? cut() : error
-      })
-    const { closed, pulse, standing } = await standingOf(session, named !== undefined, job, answering)
-    const prompt = job.prompt(standing)
-    const { start = 'plain' } = prompt
-    if (standing.fresh && prompt.events.length === 0)
-      throw new Refusal(400, 'The prompt is empty, and so is the session: there is nothing to continue.', {
-        param: 'prompt',
-      })
-    const before: readonly ChunkInput[] = [...(closed ? [{ type: 'open' } as const] : []), ...prompt.events]
+  /**
+   * Puts the request into the log behind these events, and waits for the first piece of its answer. With `isAgain` the first event ends what an
+   * attempt may have left.
+   */
+  const ask = async (before: readonly Fed[], prompt: Prompt, pulse: number, cached: number, isAgain = false) => {
     if (ends.aborted) throw cut()
+    const { start = 'plain' } = prompt
     let shape: Shape | undefined
     const sent = await send(topics, session, request.keyName, (place) => {
-      shape = job.shape({ ...place, session, promptTokens: prompt.tokens, start })
+      shape = job.shape({ ...place, session, promptTokens: prompt.tokens, cachedTokens: cached, start })
       return [
         ...before,
         generateEvent({
@@ -257,18 +275,21 @@ export const answer = async (
           ...(job.grammar && { grammar: job.grammar }),
           ...(job.stream && { run: STREAM_RUN }),
         }),
-        ...(lasts ? [] : [{ type: 'close' } as const]),
+        ...(lasts || reading !== null ? [] : [{ type: 'close' } as const]),
       ]
     })
-    const wanted = wantedOf(sent, sent.offsets[before.length]!)
+    const { offsets } = sent
+    const wanted = wantedOf({ ...sent, offsets: isAgain ? offsets.slice(1) : offsets }, offsets[before.length]!)
     const told: Asked = { session, key: request.keyName, requestId: shape!.id, sent, wanted, lasts, over: false }
     asked = told
     if (lasts) turns.begun.set(session, true)
+    reading?.sent()
     reply.headers(headers)
 
     const collected = openAnswer(stops, served.tokenizer, job.calls, start)
+    const answered: number[] = []
     let read = 0
-    const usage = (): Usage => usageOf(read, collected)
+    const usage = (): Usage => usageOf(read, cached, collected)
     async function* runs(): AsyncGenerator<Generated> {
       try {
         for await (const run of answersTo(topics, session, sent, wanted, ends)) {
@@ -277,6 +298,8 @@ export const answer = async (
         }
       } catch (error) {
         told.over = error instanceof Refusal
+        // Nothing of it is an answer to this request: the session began behind a fork that was refused.
+        if (error instanceof EventRefused && cached > 0 && error.offset === offsets[0]) throw new PrefixGone()
         throw error
       }
     }
@@ -285,11 +308,15 @@ export const answer = async (
         // The worker cuts texts into tokens: what was read is what the clock moved.
         if (run.index === 0) {
           read = prompt.tokens ?? Math.max(0, run.fromPulse - pulse)
+          if (reading !== null && run.fromPulse !== read) throw new PrefixGone()
           metrics.began(reply)
+          metrics.prompted(reply, read, cached)
         }
+        answered.push(...run.ids)
         const piece = collected.push(run)
         // The next request of this session asks where it stands.
         if (piece.finish !== null && lasts) await sessions.finished(session, run.cause.offset, ends)
+        if (piece.finish !== null) reading?.answered(answered)
         yield piece
         if (piece.finish !== null) return
       }
@@ -297,6 +324,38 @@ export const answer = async (
     }
     const coming = pieces()
     return { shape: shape!, collected, usage, coming, first: await coming.next() }
+  }
+
+  /** Asks in a session of the request's own. */
+  const askAlone = async (prompt: Prompt) => {
+    if (prompt.events.length === 0)
+      throw new Refusal(400, 'The prompt is empty, and so is the session: there is nothing to continue.', {
+        param: 'prompt',
+      })
+    if (reading === null || ids === null) return ask(prompt.events, prompt, 0, 0)
+    const known = { ...prompt, tokens: ids.length }
+    try {
+      return await ask(reading.events, known, 0, reading.cached)
+    } catch (error) {
+      if (!(error instanceof PrefixGone)) throw error
+      reading.gone()
+      return ask(prefixes.again(reading, ids), known, 0, 0, true)
+    }
+  }
+
+  /** Asks in the session that the request names, once its earlier requests are answered. */
+  const begin = async () => {
+    if (own !== null) return askAlone(own)
+    leave = await turns.enter(session, ends).catch((error: unknown) => {
+      throw ends.aborted ? cut() : error
+    })
+    const { closed, pulse, standing } = await standingOf(session, job, answering)
+    const prompt = job.prompt(standing)
+    if (standing.fresh && prompt.events.length === 0)
+      throw new Refusal(400, 'The prompt is empty, and so is the session: there is nothing to continue.', {
+        param: 'prompt',
+      })
+    return ask([...(closed ? [{ type: 'open' } as const] : []), ...prompt.events], prompt, pulse, 0)
   }
 
   const begun = begin()
@@ -334,6 +393,7 @@ export const answer = async (
     await sendEvents(reply, events(), { stall: limits.stall, gone, failed })
     return reply
   } finally {
+    reading?.over()
     if (asked === null || asked.over || job.keepsSession || !service.cancels) leave()
     else service.inBackground(abandon(service, asked).finally(leave))
   }

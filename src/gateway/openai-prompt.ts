@@ -1,11 +1,13 @@
 /** Prompts and messages of OpenAI's requests as events. */
+import { setImmediate as turn } from 'node:timers/promises'
 import type { ChunkInput } from '../../topics/chunks.ts'
-import { textEvents } from '../client/chunks.ts'
+import { idEvents, textEvents } from '../client/chunks.ts'
 import { CHUNK_BYTES } from '../client/feed.ts'
 import type { Tools } from '../models/chat/form.ts'
 import type { ChatForm, Message } from '../models/chat/index.ts'
 import { type Start, startBehind } from '../models/chat/thoughts.ts'
 import type { Tokenizer } from '../models/tokenizer/index.ts'
+import { wholeAt } from '../models/tokenizer/limits.ts'
 import type { Prompt, Standing } from './openai-answer.ts'
 import type { CompletionRequest } from './openai-schema.ts'
 import { Refusal } from './refusal.ts'
@@ -13,19 +15,6 @@ import type { Served } from './service.ts'
 
 /** As OpenAI has them where a request says nothing; a conversation has no number there. */
 export const MAX_TOKENS = { completion: 16, chat: 1024 }
-/** Ids of one event. */
-const MOST_IDS = 65_536
-
-export const idEvents = (ids: ArrayLike<number>): ChunkInput[] => {
-  const events: ChunkInput[] = []
-  for (let at = 0; at < ids.length; at += MOST_IDS)
-    events.push({
-      type: 'tokens',
-      tokens: Array.from({ length: Math.min(MOST_IDS, ids.length - at) }, (_, i) => ids[at + i]!),
-    })
-  return events
-}
-
 const events = async (text: string): Promise<ChunkInput[]> => {
   async function* source(): AsyncGenerator<Uint8Array> {
     yield Buffer.from(text)
@@ -36,6 +25,28 @@ const events = async (text: string): Promise<ChunkInput[]> => {
   return pieces
 }
 
+/** UTF-16 units of a text that are cut into tokens at one time, and ids that are made text: others get their turn between. */
+export const PIECE = 1 << 14
+
+/** The ids that a session reads of a text that is its first. */
+export const idsOf = async (text: string, tokenizer: Tokenizer): Promise<number[]> => {
+  const all: number[] = []
+  const add = (ids: Int32Array): void => {
+    for (const id of ids) all.push(id)
+  }
+  let held = ''
+  for (let at = 0; at < text.length; ) {
+    const end = wholeAt(text, at + PIECE)
+    const pushed = tokenizer.push(held, text.slice(at, end))
+    add(pushed.ids)
+    held = pushed.held
+    at = end
+    await turn()
+  }
+  if (held !== '') add(tokenizer.flush(held))
+  return all
+}
+
 /** Throws a Refusal (400), naming the parameter, for an id that the model does not have. */
 export const checkIds = (ids: readonly number[], { vocabSize }: Served, param: string): void => {
   const wrong = ids.find((id) => id >= vocabSize)
@@ -44,10 +55,7 @@ export const checkIds = (ids: readonly number[], { vocabSize }: Served, param: s
 }
 
 /** The prompt as events. A text is cut into tokens by the worker, which counts them. */
-export const promptOf = async (
-  { prompt }: CompletionRequest,
-  served: Served,
-): Promise<{ events: ChunkInput[]; tokens: number | null }> => {
+export const promptOf = async ({ prompt }: CompletionRequest, served: Served): Promise<Prompt> => {
   const one =
     typeof prompt === 'string'
       ? prompt
@@ -57,7 +65,7 @@ export const promptOf = async (
   if (typeof one !== 'string') {
     const ids = one as readonly number[]
     checkIds(ids, served, 'prompt')
-    return { events: idEvents(ids), tokens: ids.length }
+    return { events: idEvents(ids), tokens: ids.length, ids: async () => Int32Array.from(ids) }
   }
   const { tokenizer } = served
   if (one === '') return { events: [], tokens: 0 }
@@ -69,7 +77,7 @@ export const promptOf = async (
     )
   if (!one.isWellFormed())
     throw new Refusal(400, 'The prompt has half a surrogate pair; it is to be text in Unicode.', { param: 'prompt' })
-  return { events: await events(one), tokens: null }
+  return { events: await events(one), tokens: null, ids: async () => Int32Array.from(await idsOf(one, tokenizer)) }
 }
 
 /** Ids that hold all of a tag and of the white space behind it. */
@@ -88,5 +96,5 @@ export const promptOfMessages =
     const ids = fresh ? form.begin(messages, tools) : form.goOn(messages, stopped, tools)
     const tail = Buffer.concat(Array.from(ids.slice(-TAIL), (id) => tokenizer?.bytesOf(id) ?? new Uint8Array(0)))
     const start: Start = reads ? startBehind(tail.toString(), messages.at(-1)?.role === 'assistant') : 'plain'
-    return { events: idEvents(ids), tokens: ids.length, start }
+    return { events: idEvents(ids), tokens: ids.length, start, ids: async () => Int32Array.from(ids) }
   }

@@ -21,12 +21,8 @@ const MOST_ID = 256
 const count = z.int().min(0)
 const located = z
   .tuple([z.string().regex(/^[0-9a-f]{16}$/), count, count, count, count, count, z.string().min(1)])
-  .rest(
-    z
-      .int()
-      .min(1)
-      .max(2 * STARTS.length - 1),
-  )
+  .rest(count)
+  .refine(({ length, 7: kind = 0 }) => length <= 9 && (kind as number) < 2 * STARTS.length)
 
 export interface Located {
   readonly id: string
@@ -37,6 +33,8 @@ export interface Located {
   /** Seconds since the epoch. */
   readonly created: number
   readonly inputTokens: number
+  /** Of these, what the session has from one that read it before. */
+  readonly cachedTokens: number
   readonly session: string
   /** The answer may have calls. */
   readonly calls: boolean
@@ -45,16 +43,16 @@ export interface Located {
 }
 
 export const locate = (
-  { session, partition, tokensFrom, deadLettersFrom, promptTokens, start }: Asking,
+  { session, partition, tokensFrom, deadLettersFrom, promptTokens, cachedTokens, start }: Asking,
   calls: boolean,
 ): Located => {
   const nonce = randomBytes(8).toString('hex')
   const created = Math.floor(Date.now() / 1000)
   const inputTokens = promptTokens ?? 0
-  // One number says both; most answers have neither calls nor thoughts, and no number.
+  // One number says of calls and thoughts; most answers have neither, and no number.
   const kind = (calls ? 1 : 0) + 2 * STARTS.indexOf(start)
   const place = [nonce, partition, tokensFrom, deadLettersFrom, created, inputTokens, session]
-  const fields = [...place, ...(kind > 0 ? [kind] : [])]
+  const fields = [...place, ...(cachedTokens > 0 ? [kind, cachedTokens] : kind > 0 ? [kind] : [])]
   const id = `${PREFIX}${Buffer.from(JSON.stringify(fields)).toString('base64url')}`
   if (id.length > MOST_ID)
     throw new Refusal(
@@ -64,7 +62,8 @@ export const locate = (
         param: 'x-session',
       },
     )
-  return { id, nonce, partition, tokensFrom, deadLettersFrom, created, inputTokens, session, calls, start }
+  const from = { nonce, partition, tokensFrom, deadLettersFrom, created }
+  return { id, ...from, inputTokens, cachedTokens, session, calls, start }
 }
 
 /** What such an id says; null: it is no id of a response. */
@@ -78,8 +77,9 @@ export const locatedIn = (id: string): Located | null => {
   }
   const parsed = located.safeParse(fields)
   if (!parsed.success) return null
-  const [nonce, partition, tokensFrom, deadLettersFrom, created, inputTokens, session, kind = 0] = parsed.data
-  const place = { nonce, partition, tokensFrom, deadLettersFrom, created, inputTokens, session }
+  const [nonce, partition, tokensFrom, deadLettersFrom, created, inputTokens, session, kind = 0, cachedTokens = 0] =
+    parsed.data
+  const place = { nonce, partition, tokensFrom, deadLettersFrom, created, inputTokens, cachedTokens, session }
   return { id, ...place, calls: kind % 2 === 1, start: STARTS[kind >> 1]! }
 }
 type Status = 'in_progress' | 'completed' | 'incomplete' | 'cancelled' | 'failed'
@@ -130,7 +130,7 @@ export const responseOf = (
       ? null
       : {
           input_tokens: usage.prompt_tokens,
-          input_tokens_details: { cached_tokens: 0 },
+          input_tokens_details: usage.prompt_tokens_details,
           output_tokens: usage.completion_tokens,
           output_tokens_details: { reasoning_tokens: usage.completion_tokens_details?.reasoning_tokens ?? 0 },
           total_tokens: usage.total_tokens,

@@ -151,7 +151,7 @@ export const responseRoutes = (app: FastifyInstance, answering: Answering): void
             code: 'server_error',
             message: 'The worker refused the request; the dead letters of its session say why.',
           })
-    return wholeOf(at, served.id, pieces, usageOf(at.inputTokens, collected))
+    return wholeOf(at, served.id, pieces, usageOf(at.inputTokens, at.cachedTokens, collected))
   }
 
   const params = z.strictObject({ id: z.string() })
@@ -229,7 +229,7 @@ export const responseRoutes = (app: FastifyInstance, answering: Answering): void
         const piece = shape.piece(collected.push(run))
         yield* piece
         if (piece.some(isNew)) metrics.sent(reply, run.ids.length)
-        if (run.finish !== null) yield* shape.closing(usageOf(at.inputTokens, collected))
+        if (run.finish !== null) yield* shape.closing(usageOf(at.inputTokens, at.cachedTokens, collected))
       }
     }
     async function* events(): AsyncGenerator<ServerEvent> {

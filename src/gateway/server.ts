@@ -15,6 +15,7 @@ import { schemaFault } from '../issues.ts'
 import type { EventLog } from '../streams/log.ts'
 import { placing } from '../streams/partitioner.ts'
 import { messageRoutes } from './anthropic.ts'
+import { send } from './ask.ts'
 import type { BoardSource } from './boards.ts'
 import { createFeed } from './console-feed.ts'
 import { consoleRoutes } from './console-routes.ts'
@@ -23,6 +24,7 @@ import { type Keyring, keysIn } from './keys.ts'
 import { createGatewayMetrics, metricsRoute } from './metrics.ts'
 import { openaiRoutes } from './openai-routes.ts'
 import { whyNoPort } from './port.ts'
+import { createPrefixes } from './prefixes.ts'
 import { asRefusal, bodyOf, Refusal } from './refusal.ts'
 import { responseRoutes } from './responses.ts'
 import { type Limits, openCounter, type Served, type Service } from './service.ts'
@@ -41,6 +43,7 @@ export const LIMITS: Limits = {
   sessionBacklog: 1024,
   keyBacklog: 4096,
   tokens: 65_536,
+  prefixes: { sessions: 256, bytes: 1 << 30 },
 }
 /** From the first byte of a request to its last, ms. */
 const REQUEST_TIME = 60_000
@@ -319,10 +322,21 @@ export const serveGateway = async (options: GatewayOptions): Promise<Gateway> =>
     () => sessions.failures.size > 0,
   )
   const turns = openTurns()
+  const prefixes = createPrefixes(limits.prefixes, {
+    partitionOf: (session) => service.topics.log.partitionOf(names.chunks, Buffer.from(session)),
+    remove: (session) =>
+      service.inBackground(send(service.topics, session, null, () => [{ type: 'delete' }]).then(() => undefined)),
+    isCaughtUp: () => sessions.isCaughtUp,
+  })
   const sessions = followSessions(log, names, partitions, (message) => logger.warn({}, message), {
     ...feed.watcher,
+    head(view, head, record) {
+      prefixes.stands(view)
+      feed.watcher.head(view, head, record)
+    },
     gone(session) {
       turns.begun.delete(session)
+      prefixes.deleted(session)
       feed.watcher.gone(session)
     },
     cursor(cursor, partition, record) {
@@ -330,6 +344,7 @@ export const serveGateway = async (options: GatewayOptions): Promise<Gateway> =>
       feed.watcher.cursor(cursor, partition, record)
     },
   })
+  sessions.caughtUp.then(prefixes.caughtUp, noteFailure)
   const counter = openCounter(limits.open)
   const metrics = createGatewayMetrics(counter)
   const service: Service = {
@@ -389,7 +404,7 @@ export const serveGateway = async (options: GatewayOptions): Promise<Gateway> =>
       })
     health(app, service, options)
     metricsRoute(app, metrics)
-    const answering = { service, counter, turns }
+    const answering = { service, counter, turns, prefixes }
     sessionRoutes(app, answering)
     openaiRoutes(app, answering, Math.floor(Date.now() / 1000))
     responseRoutes(app, answering)

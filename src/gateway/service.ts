@@ -6,6 +6,7 @@ import type { Tokenizer } from '../models/tokenizer/index.ts'
 import type { Topics } from './ask.ts'
 import type { Hello } from './console-types.ts'
 import type { GatewayMetrics } from './metrics.ts'
+import { PREFIX_NAMES, type PrefixBounds } from './prefixes.ts'
 import { asRefusal, bodyOf, Refusal } from './refusal.ts'
 import type { SessionsView } from './sessions-view.ts'
 
@@ -39,6 +40,8 @@ export interface Limits {
   readonly keyBacklog: number
   /** Tokens of one answer. */
   readonly tokens: number
+  /** Sessions that are kept for later prompts which begin alike, and bytes of their snapshots. */
+  readonly prefixes: PrefixBounds
 }
 
 export interface Service {
@@ -50,7 +53,7 @@ export interface Service {
   readonly cancels: boolean
   /** Work that no client waits for; the gateway ends after it. A rejection is noted. */
   inBackground(work: Promise<void>): void
-  readonly metrics: Pick<GatewayMetrics, 'began' | 'sent'>
+  readonly metrics: Pick<GatewayMetrics, 'began' | 'prompted' | 'sent'>
   /** Takes note of an error that no answer can carry any more. */
   noteFailure(error: unknown): void
   /** Fires when the gateway shall end: streams end at once. */
@@ -124,6 +127,16 @@ export const checkModel = ({ id }: Served, asked: string): void => {
   })
 }
 
+/** Throws a Refusal (400) for a session that stands at a prefix: what it was fed would be the beginning of other requests. */
+export const checkFed = (id: string, param: string): string => {
+  if (!checkSession(id, param).startsWith(PREFIX_NAMES)) return id
+  throw new Refusal(
+    400,
+    `Sessions whose ids begin with "${PREFIX_NAMES}" are the gateway's own, and take nothing more. Choose another id.`,
+    { param },
+  )
+}
+
 export const SESSION_HEADER = 'x-session'
 
 /** The session that the header names, percent-encoded, as a header cannot carry all of Unicode; undefined: it names none. */
@@ -131,7 +144,7 @@ export const sessionInHeader = ({ headers }: FastifyRequest): string | undefined
   const given = headers[SESSION_HEADER]
   if (given === undefined) return undefined
   try {
-    return checkSession(decodeURIComponent(String(given)), SESSION_HEADER)
+    return checkFed(decodeURIComponent(String(given)), SESSION_HEADER)
   } catch (error) {
     if (error instanceof Refusal) throw error
     throw new Refusal(

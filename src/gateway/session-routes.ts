@@ -13,7 +13,7 @@ import type { StoredRecord } from '../streams/log.ts'
 import { generatedIn, merged, refusalsOf, send, wantedOf } from './ask.ts'
 import type { Answering } from './openai-answer.ts'
 import { Refusal } from './refusal.ts'
-import { checkSession, failureBody, goneSignal, type Service } from './service.ts'
+import { checkFed, checkSession, failureBody, goneSignal, type Service } from './service.ts'
 import { bytesOf, type ServerEvent, sendEvents } from './sse.ts'
 
 /** Events of one request. */
@@ -151,7 +151,7 @@ export const sessionRoutes = (app: FastifyInstance, { service, counter, turns }:
   })
 
   app.post('/v1/sessions/:id/chunks', { schema: { params } }, async (request, reply) => {
-    const id = checkSession((request.params as z.output<typeof params>).id, 'id')
+    const id = checkFed((request.params as z.output<typeof params>).id, 'id')
     const events = eventsIn(request.body, service)
     const sent = await send(topics, id, request.keyName, () => events)
     const asked = events.flatMap((event) => (event.type === 'generate' ? [event.requestId] : []))
@@ -249,7 +249,7 @@ export const sessionRoutes = (app: FastifyInstance, { service, counter, turns }:
       throw new Refusal(400, `"${ours}" follows from the path: the fork is one of session "${parent}". Leave it out.`, {
         param: ours,
       })
-    const id = given === undefined ? await nameBeside(parent) : checkSession(given, 'session')
+    const id = given === undefined ? await nameBeside(parent) : checkFed(given, 'session')
     const event = checkedEvent({ ...settings, type: 'open', from: { session: parent } }, 0, service)
     counter.enter(reply, 'whole')
     await effectOf(id, request.keyName, event, 'opened', goneSignal(reply))

@@ -3,15 +3,11 @@ import { setImmediate as turn } from 'node:timers/promises'
 import type { FastifyInstance } from 'fastify'
 import { z } from 'zod'
 import type { Tokenizer } from '../models/tokenizer/index.ts'
-import { wholeAt } from '../models/tokenizer/limits.ts'
 import { checkMessages, MOST_MESSAGES, message } from './openai-messages.ts'
-import { checkIds } from './openai-prompt.ts'
+import { checkIds, idsOf, PIECE } from './openai-prompt.ts'
 import { type Lack, lack, parsedBody } from './openai-schema.ts'
 import { Refusal } from './refusal.ts'
 import { checkModel, type Served, type Service } from './service.ts'
-
-/** UTF-16 units of a text that are cut into tokens at one time, and ids that are made text: others get their turn between. */
-const PIECE = 1 << 14
 
 const LACKING: Readonly<Record<string, Lack>> = {
   return_token_strs: lack('/v1/detokenize gives the text of ids.', false),
@@ -36,25 +32,6 @@ const chatRequest = z.strictObject({
   add_generation_prompt: z.boolean().default(true),
 })
 const detokenizeRequest = z.strictObject({ model, tokens: z.array(z.int().min(0)) })
-
-/** The ids that a session reads of a text that is its first. */
-const idsOf = async (text: string, tokenizer: Tokenizer): Promise<number[]> => {
-  const all: number[] = []
-  const add = (ids: Int32Array): void => {
-    for (const id of ids) all.push(id)
-  }
-  let held = ''
-  for (let at = 0; at < text.length; ) {
-    const end = wholeAt(text, at + PIECE)
-    const pushed = tokenizer.push(held, text.slice(at, end))
-    add(pushed.ids)
-    held = pushed.held
-    at = end
-    await turn()
-  }
-  if (held !== '') add(tokenizer.flush(held))
-  return all
-}
 
 /** The text of ids. Rejects with a Refusal (400) for one of more than `most` bytes: a token may have a thousand, and a request a million ids. */
 const textOf = async (ids: readonly number[], tokenizer: Tokenizer, most: number): Promise<string> => {

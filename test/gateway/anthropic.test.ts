@@ -141,8 +141,13 @@ describe('a message', () => {
     ['somebody who cancelled it', { finish: 'cancelled' }, 'end_turn', null],
   ] as const)('says that %s ended it', (_, end, stop_reason, stop_sequence) => {
     const body = messagesRequest.parse({ ...request, stop_sequences: ['END'] })
-    const shape = messageShape({ promptTokens: 7 }, body)
-    const usage = { prompt_tokens: 7, completion_tokens: 1, total_tokens: 8 }
+    const shape = messageShape({ promptTokens: 7, cachedTokens: 3 }, body)
+    const usage = {
+      prompt_tokens: 7,
+      completion_tokens: 1,
+      total_tokens: 8,
+      prompt_tokens_details: { cached_tokens: 3 },
+    }
     const piece = { text: 'x', tokens: [], calls: [], ...end }
     expect(shape.whole([piece], usage)).toMatchObject({ stop_reason, stop_sequence })
     shape.piece(piece)

@@ -68,7 +68,12 @@ describe('completions', () => {
     expect(choice).toMatchObject({ text: expected.text, finish_reason: 'length', index: 0 })
     expect(choice!.logprobs!.token_logprobs).toEqual([...expected.logprobs])
     expect(choice!.logprobs!.tokens).toHaveLength(40)
-    expect(usage).toEqual({ prompt_tokens: PROMPT.length, completion_tokens: 40, total_tokens: PROMPT.length + 40 })
+    expect(usage).toEqual({
+      prompt_tokens: PROMPT.length,
+      completion_tokens: 40,
+      total_tokens: PROMPT.length + 40,
+      prompt_tokens_details: { cached_tokens: 0 },
+    })
   })
 
   test('come in pieces that put together are the whole', async () => {

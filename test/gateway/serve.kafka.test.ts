@@ -30,7 +30,7 @@ describe.skipIf(brokers === null)(`a gateway on Kafka${brokers === null ? ` (non
     const request = { model: 'demo', prompt: 'The harbour ', max_tokens: 40, seed: 1 }
     const first = await ask<{ choices: unknown; usage: unknown }>(at('/v1/completions'), request)
     expect(first.status).toBe(200)
-    expect(first.body.usage).toEqual({ prompt_tokens: 12, completion_tokens: 40, total_tokens: 52 })
+    expect(first.body.usage).toMatchObject({ prompt_tokens: 12, completion_tokens: 40, total_tokens: 52 })
     expect((await ask<{ choices: unknown }>(at('/v1/completions'), request)).body.choices).toEqual(first.body.choices)
 
     const refused = await ask<Refused>(at('/v1/completions'), { ...request, prompt: '', user: 'empty' })

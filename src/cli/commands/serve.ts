@@ -58,6 +58,13 @@ const gatewayFlags = {
     min: 0,
   }),
   'max-tokens': whole('N', 'tokens of one answer at most', LIMITS.tokens, { min: 1, max: 1_000_000 }),
+  'prefix-sessions': whole(
+    'N',
+    'sessions that are kept where prompts end or part, so that a later prompt which begins alike reads only what is new; 0: none',
+    LIMITS.prefixes.sessions,
+    { min: 0, max: 65_536 },
+  ),
+  'prefix-bytes': whole('BYTES', 'of their snapshots, all together', LIMITS.prefixes.bytes, { min: 0 }),
   'answer-timeout': whole('S', 'seconds that an answer may take', LIMITS.answer / SECOND, { min: 1, max: 86_400 }),
   'stall-timeout': whole(
     'S',
@@ -99,6 +106,7 @@ const limitsOf = (flags: Flags): Limits => ({
   sessionBacklog: flags['session-backlog'],
   keyBacklog: flags['key-backlog'],
   tokens: flags['max-tokens'],
+  prefixes: { sessions: flags['prefix-sessions'], bytes: flags['prefix-bytes'] },
 })
 
 const readPem = (file: string): Buffer => {

@@ -24,6 +24,9 @@ import {
 } from './helpers.ts'
 
 const folder = temporary()
+/** The beginning of the demo's document. */
+const PAGE = join(folder, 'page.txt')
+writeFileSync(PAGE, readFileSync(DOCUMENT).subarray(0, 3000))
 let logs = 0
 const newLog = (): string => `file:${join(folder, `run-${++logs}.db`)}`
 const feed = (log: string, session: string, ...more: readonly string[]): Promise<unknown> =>
@@ -33,7 +36,7 @@ const generating = ['--generate', '200', '--request-id', 'r', '--temperature', '
 /** What an uninterrupted run makes of the document and one request. */
 const reference = async (): Promise<{ row: SessionRow; text: string }> => {
   const log = newLog()
-  await feed(log, 's', DOCUMENT, ...generating)
+  await feed(log, 's', PAGE, ...generating)
   expect(await runUntilIdle(log)).toMatchObject({ code: 0 })
   return { row: await sessionRow(log, 's'), text: await textOf(log) }
 }
@@ -45,10 +48,10 @@ const textOf = async (log: string): Promise<string> =>
 describe('continuo run', () => {
   it('reads to the end and ends when idle, telling so in JSON lines', async () => {
     const log = newLog()
-    await feed(log, 'a', DOCUMENT)
-    await feed(log, 'b', DOCUMENT, ...generating)
+    await feed(log, 'a', PAGE)
+    await feed(log, 'b', PAGE, ...generating)
     const lines = await json('run', '--log', log, '--model', MODEL, '--until-idle', '50', '--log-level', 'silent')
-    const size = readFileSync(DOCUMENT).length
+    const size = readFileSync(PAGE).length
     expect(lines[0]).toMatchObject({ type: 'started', partitions: 1, metrics: null })
     expect(lines.at(-1)).toMatchObject({
       type: 'ended',
@@ -67,7 +70,7 @@ describe('continuo run', () => {
 
   const stopsOn = async (signal: NodeJS.Signals): Promise<void> => {
     const log = newLog()
-    await feed(log, 's', DOCUMENT, ...generating)
+    await feed(log, 's', PAGE, ...generating)
     const running = start(['run', '--log', log, '--model', MODEL, '--commit-interval', '10', '--log-level', 'debug'])
     await running.saw(/"msg":"commit"/)
     running.child.kill(signal)
@@ -91,7 +94,7 @@ describe('continuo run', () => {
 
   it('goes on after a kill as if nothing had happened', { tags: 'slow' }, async () => {
     const log = newLog()
-    await feed(log, 's', DOCUMENT, ...generating)
+    await feed(log, 's', PAGE, ...generating)
     const fast = ['--session-timeout', '300', '--snapshot-every', '1000', '--commit-interval', '5']
     for (const failpoint of ['commit.prepared@2', 'commit.ended@2', 'snapshot.written']) {
       const killed = await continuo(['run', '--log', log, '--model', MODEL, '--until-idle', '50', ...fast], {
@@ -108,7 +111,7 @@ describe('continuo run', () => {
   it('refuses a log that another model wrote with 3, names both, and changes nothing', { tags: 'slow' }, async () => {
     const log = newLog()
     await feed(log, 's', '--generate', '4')
-    await feed(log, 's', DOCUMENT)
+    await feed(log, 's', PAGE)
     expect(await runUntilIdle(log)).toMatchObject({ code: 0 })
     const other = join(folder, 'other-model')
     cpSync(MODEL, other, { recursive: true })
@@ -116,7 +119,7 @@ describe('continuo run', () => {
     weights[weights.length - 1]! ^= 1
     writeFileSync(join(other, 'model.safetensors'), weights)
     const before = await recordsOf(log, 'continuo.state')
-    await feed(log, 's', DOCUMENT)
+    await feed(log, 's', PAGE)
     const refused = await continuo(['run', '--log', log, '--model', other, '--log-level', 'silent'])
     expect(refused.code).toBe(3)
     expect(refused.err).toMatch(/was written by model [0-9a-f]{12}…, the loaded model is [0-9a-f]{12}…/)
@@ -177,7 +180,7 @@ describe('continuo run', () => {
 
   it('serves metrics, health and readiness', async () => {
     const log = newLog()
-    await feed(log, 's', DOCUMENT, ...generating)
+    await feed(log, 's', PAGE, ...generating)
     await continuo(['feed', '--log', log, '--session', 'empty', '--generate', '3'])
     const running = start([
       'run',
@@ -192,7 +195,7 @@ describe('continuo run', () => {
       'silent',
     ])
     const [, url] = await running.saw(/"metrics":"(http:[^"]+)"/)
-    const size = readFileSync(DOCUMENT).length
+    const size = readFileSync(PAGE).length
     expect((await fetch(`${url}/healthz`)).status).toBe(200)
     await eventually(async () => expect((await fetch(`${url}/readyz`)).status).toBe(200))
     const metrics = await eventually(async () => {
@@ -295,7 +298,7 @@ describe('continuo run', () => {
 
   it('ends in order, too, when only the npm that started it hears the SIGTERM', { tags: 'slow' }, async () => {
     const log = newLog()
-    await feed(log, 's', DOCUMENT)
+    await feed(log, 's', PAGE)
     const npm = spawn('npm', ['run', '--silent', 'continuo', '--', 'run', '--log', log, '--model', MODEL, '--json'], {
       cwd: ROOT,
       stdio: ['ignore', 'pipe', 'ignore'],

@@ -91,7 +91,7 @@ describe('the command line', () => {
   })
 })
 
-test('a slow reader of stderr gets all of it before the command ends', async () => {
+test('a slow reader of stderr gets all of it before the command ends', { tags: 'slow' }, async () => {
   // Node writes megabytes about the modules that it loads, far more than a pipe holds.
   const command = (stderr: 'pipe' | number) =>
     spawn(process.execPath, [join('src', 'cli', 'main.ts'), 'run', '--help'], {

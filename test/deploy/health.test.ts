@@ -20,7 +20,9 @@ const check = async (command: readonly string[], variables: Readonly<Record<stri
   )
 }
 
-test('asks a gateway, a worker, or both, where flags and variables say that they listen', async () => {
+test('asks a gateway, a worker, or both, where flags and variables say that they listen', {
+  tags: 'slow',
+}, async () => {
   const gateway = await servingAll((end) => onTestFinished(async () => void (await end())), '--metrics-port', '0')
   const { port } = new URL(gateway.url)
   const [, metrics] = await gateway.saw(/http:\/\/127\.0\.0\.1:(\d+)\/metrics/)

@@ -1,4 +1,8 @@
-/** Memory of contexts that come and go: what one leaves serves the next. */
+/**
+ * Memory of contexts that come and go: what one leaves serves the next.
+ *
+ * @module-tag slow
+ */
 import { execFile } from 'node:child_process'
 import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'

@@ -1,4 +1,8 @@
-/** Whatever is sent, the gateway answers within its time, never with a fault of its own, and goes on. */
+/**
+ * Whatever is sent, the gateway answers within its time, never with a fault of its own, and goes on.
+ *
+ * @module-tag slow
+ */
 import { connect } from 'node:net'
 import fc from 'fast-check'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'

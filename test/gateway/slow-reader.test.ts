@@ -1,4 +1,8 @@
-/** A client that takes nothing, before a gateway in this process, so that what is read of the log can be counted. */
+/**
+ * A client that takes nothing, before a gateway in this process, so that what is read of the log can be counted.
+ *
+ * @module-tag slow
+ */
 import { once } from 'node:events'
 import { connect } from 'node:net'
 import { fastify } from 'fastify'

@@ -2,6 +2,7 @@ import * as fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import { z } from 'zod'
 import { faultOfGrammar } from '../../src/grammar/index.ts'
+import { inBothTiers } from '../rounds.ts'
 import { drawn, fault, reading, schemaGrammar } from './helpers.ts'
 import { judge, schemas } from './schemas.ts'
 
@@ -25,28 +26,29 @@ const object = (properties: object, more: object = {}) => ({
 })
 
 describe('an answer bound by a schema', () => {
-  test('is valid, whatever the schema and whatever is drawn', () => {
-    let judged = 0
-    fc.assert(
-      fc.property(schemas, fc.array(fc.integer(), { minLength: 3, maxLength: 3 }), (schema, seeds) => {
-        const grammar = schemaGrammar(schema)
-        // A schema that no value fits is refused, which is another test.
-        if (faultOfGrammar(grammar) !== null) {
-          expect(fault(grammar)).toMatch(/^No answer fits/)
-          return
-        }
-        const wrong = judge(schema)
-        for (const seed of seeds) {
-          const text = drawn(grammar, randomOf(seed))
-          if (text === null) continue
-          judged += 1
-          expect({ text, wrong: wrong(JSON.parse(text)) }).toEqual({ text, wrong: null })
-        }
-      }),
-      { numRuns: 150 },
-    )
-    expect(judged).toBeGreaterThan(200)
-  })
+  for (const { rounds, says, options } of inBothTiers(300))
+    test(`is valid, whatever the schema and whatever is drawn, ${says}`, options, () => {
+      let judged = 0
+      fc.assert(
+        fc.property(schemas, fc.array(fc.integer(), { minLength: 3, maxLength: 3 }), (schema, seeds) => {
+          const grammar = schemaGrammar(schema)
+          // A schema that no value fits is refused, which is another test.
+          if (faultOfGrammar(grammar) !== null) {
+            expect(fault(grammar)).toMatch(/^No answer fits/)
+            return
+          }
+          const wrong = judge(schema)
+          for (const seed of seeds) {
+            const text = drawn(grammar, randomOf(seed))
+            if (text === null) continue
+            judged += 1
+            expect({ text, wrong: wrong(JSON.parse(text)) }).toEqual({ text, wrong: null })
+          }
+        }),
+        { numRuns: rounds },
+      )
+      expect(judged).toBeGreaterThan(rounds)
+    })
 
   test.each<[string, unknown, readonly string[], readonly string[]]>([
     [

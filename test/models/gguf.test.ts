@@ -248,7 +248,7 @@ describe('a GGUF file', () => {
     expect((await run(a)).chain).toBe((await run(b)).chain)
   })
 
-  it('may hold a vocabulary of 262,144 tokens', async () => {
+  it('may hold a vocabulary of 262,144 tokens', { tags: 'slow' }, async () => {
     const tokens = Array.from({ length: 262_144 }, (_, at) => `token ${at} ß`)
     const path = write(
       gptGguf(randomGpt2(6, gptSizes), {

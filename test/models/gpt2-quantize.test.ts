@@ -89,7 +89,7 @@ describe.each<readonly [Dtype, 'q8' | 'ternary', 32 | 64]>([
   })
 })
 
-test('a matrix that passes in several pieces is the same matrix', async () => {
+test('a matrix that passes in several pieces is the same matrix', { tags: 'slow' }, async () => {
   const wide: Gpt2Sizes = { L: 1, H: 1, N: 64, F: 17_000, V: 8, P: 4 }
   const tensors = randomGpt2(6, wide)
   const dir = writePackage(gpt2ConfigOf(wide), safetensors(tensors))

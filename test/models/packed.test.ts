@@ -1,4 +1,8 @@
-/** Packed weights: made once, mapped the next time, and never trusted before they were checked. */
+/**
+ * Packed weights: made once, mapped the next time, and never trusted before they were checked.
+ *
+ * @module-tag slow
+ */
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import {

@@ -1,4 +1,8 @@
-/** What the retentions of a Titans memory promise, over thousands of tokens (docs/titans.md, "What is bounded"). */
+/**
+ * What the retentions of a Titans memory promise, over thousands of tokens (docs/titans.md, "What is bounded").
+ *
+ * @module-tag slow
+ */
 import { describe, expect, it } from 'vitest'
 import type { EngineContext } from '../../src/engine/context.ts'
 import type { Model } from '../../src/engine/types.ts'

@@ -1,4 +1,8 @@
-/** Titans sessions: saved and loaded anywhere, beside others, reset and begun at any clock. */
+/**
+ * Titans sessions: saved and loaded anywhere, beside others, reset and begun at any clock.
+ *
+ * @module-tag slow
+ */
 import fc from 'fast-check'
 import { beforeAll, describe, expect, it } from 'vitest'
 import type { ContextHead, EngineContext } from '../../src/engine/context.ts'

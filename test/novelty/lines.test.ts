@@ -128,7 +128,7 @@ describe('what a session remembers of its lines', () => {
     expect(token(judge, Buffer.from('\n'), 1, 1).map(({ bytes, fromPulse }) => [bytes, fromPulse])).toEqual([[4, 0]])
   })
 
-  test('is refused where it is cut, and whatever else is in it, what follows is numbers', () => {
+  test('is refused where it is cut, and whatever else is in it, what follows is numbers', { tags: 'slow' }, () => {
     const judge = createLineJudge()
     read(judge, 0, 9000)
     const state = judge.state()

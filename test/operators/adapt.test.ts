@@ -100,7 +100,7 @@ describe.skipIf(!hasShared)('a session that adapts, on a stream', () => {
       await verified(bench)
     }))
 
-  test('two sessions in turns in one place each keep what they learnt', () =>
+  test('two sessions in turns in one place each keep what they learnt', { tags: 'slow' }, () =>
     use(async (bench) => {
       const { ids } = expected()
       const of = (seed: number): readonly ChunkInput[] => [
@@ -121,7 +121,8 @@ describe.skipIf(!hasShared)('a session that adapts, on a stream', () => {
       expect([left, right]).toEqual([leftAlone, rightAlone])
       expect(left).not.toBe(right)
       await verified(bench)
-    }))
+    }),
+  )
 
   test('a fork takes what its parent learnt, and neither notices what the other learns', () =>
     use(async (bench) => {
@@ -182,37 +183,41 @@ describe.skipIf(!hasShared)('a session that adapts, on a stream', () => {
       await verified(bench)
     }))
 
-  test('leaves no trace where a stop ends it between two evaluations, and is done anew by the next worker', () =>
-    use(async (bench) => {
-      // Half a character is held back: the adaptation's step reads it first.
-      const events: readonly ChunkInput[] = [
-        { type: 'text', text: 'A ship came in.\ud83d' },
-        { type: 'adapt', evaluations: 600, seed: 5 },
-        asking('r'),
-      ]
-      await bench.feed(...events.map((each) => event('s', each)))
-      for (const snapshotEvery of [1, 100_000]) {
-        const adapting = Promise.withResolvers<void>()
-        const submit: Model['submit'] = (item) => {
-          const answer = bench.model.submit(item)
-          if (item.request?.type === 'adapt') adapting.resolve()
-          return answer
+  test(
+    'leaves no trace where a stop ends it between two evaluations, and is done anew by the next worker',
+    { tags: 'slow' },
+    () =>
+      use(async (bench) => {
+        // Half a character is held back: the adaptation's step reads it first.
+        const events: readonly ChunkInput[] = [
+          { type: 'text', text: 'A ship came in.\ud83d' },
+          { type: 'adapt', evaluations: 600, seed: 5 },
+          asking('r'),
+        ]
+        await bench.feed(...events.map((each) => event('s', each)))
+        for (const snapshotEvery of [1, 100_000]) {
+          const adapting = Promise.withResolvers<void>()
+          const submit: Model['submit'] = (item) => {
+            const answer = bench.model.submit(item)
+            if (item.request?.type === 'adapt') adapting.resolve()
+            return answer
+          }
+          const running = await bench.start({ snapshotEvery, model: { ...bench.model, submit } })
+          await adapting.promise
+          await running.worker.stop()
+          expect(running.states.at(-1)?.state).toBe('closed')
+          expect((await bench.heads()).get('s')!.cursor).toMatchObject({ offset: 0, complete: true })
+          expect((await bench.observations('s')).map(({ type }) => type)).toEqual(['opened', 'observed'])
         }
-        const running = await bench.start({ snapshotEvery, model: { ...bench.model, submit } })
-        await adapting.promise
-        await running.worker.stop()
-        expect(running.states.at(-1)?.state).toBe('closed')
-        expect((await bench.heads()).get('s')!.cursor).toMatchObject({ offset: 0, complete: true })
-        expect((await bench.observations('s')).map(({ type }) => type)).toEqual(['opened', 'observed'])
-      }
-      await bench.settle()
-      await bench.feed(...events.map((each) => event('alone', each)))
-      await bench.settle()
-      const [stopped, alone] = await chains(bench, 's', 'alone')
-      expect(stopped).toBe(alone)
-      expect(adaptedIn(await bench.observations('s'))).toHaveLength(1)
-      await verified(bench)
-    }))
+        await bench.settle()
+        await bench.feed(...events.map((each) => event('alone', each)))
+        await bench.settle()
+        const [stopped, alone] = await chains(bench, 's', 'alone')
+        expect(stopped).toBe(alone)
+        expect(adaptedIn(await bench.observations('s'))).toHaveLength(1)
+        await verified(bench)
+      }),
+  )
 
   test('learns nothing from fewer than two tokens, says so, and nothing else changes', () =>
     use(async (bench) => {

@@ -6,7 +6,7 @@ import { collectPartition, orphansOf, removeTrials } from '../../src/operators/b
 import { openLog } from '../../src/streams/open.ts'
 import { eventually } from '../streams/helpers.ts'
 import { BLOCK_BYTES, blobsIn, freshFolder, growingBenches, read, textOf } from './block-bench.ts'
-import { type Bench, event, onBothLogs, verified } from './harness.ts'
+import { type Bench, event, onBothLogsWith, verified } from './harness.ts'
 import { heldBy, inFolder, PAGED, tokens, wideBenches } from './memory-bench.ts'
 
 const benches = growingBenches()
@@ -58,7 +58,7 @@ test('in a folder: garbage and halves of blobs go, what heads name stays, and ot
   )
 })
 
-onBothLogs((fresh) => {
+onBothLogsWith({ tags: 'slow' })((fresh) => {
   test('in the topic: what lies before all that is named is trimmed', () =>
     benches.use(async (bench) => {
       await bench.feed(read('a', textOf(1300)))

@@ -15,7 +15,7 @@ import { openLog } from '../../src/streams/open.ts'
 import { blobs as contract } from '../../topics/blobs.ts'
 import { eventually } from '../streams/helpers.ts'
 import { BLOCK_BYTES, blobsIn, freshFolder, growingBenches, textOf } from './block-bench.ts'
-import { type Bench, benches, event, onBothLogs, verified } from './harness.ts'
+import { type Bench, benches, event, onBothLogsWith, verified } from './harness.ts'
 import { plant } from './planting.ts'
 
 const growing = growingBenches()
@@ -32,7 +32,7 @@ const faults = async ({ log, names, model, tokenizer }: Bench): Promise<string> 
     .map(({ message }) => message)
     .join('\n')
 
-onBothLogs((fresh) => {
+onBothLogsWith({ tags: 'slow' })((fresh) => {
   test('a snapshot writes only the blocks that are new, and the next worker goes on from them', () =>
     growing.use(async (bench) => {
       await bench.feed(read('s', textOf(700)))

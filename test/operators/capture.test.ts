@@ -89,7 +89,7 @@ const moved = async (bench: Bench, folder: string): Promise<void> => {
   await log.close()
 }
 
-test('a session goes from the log to a store by pieces, beside the removal of what is dead', () => {
+test('a session goes from the log to a store by pieces, beside the removal of what is dead', { tags: 'slow' }, () => {
   const folder = freshFolder()
   return growing.use((bench) => moved(bench, folder))
 })

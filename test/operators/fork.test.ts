@@ -12,7 +12,7 @@ import { DEAD_LETTER_HEADERS } from '../../topics/deadletters.ts'
 import { temporaryFolder } from '../engine/packages.ts'
 import { FAMILIES, openFamily } from '../families.ts'
 import { blobsIn, freshFolder, growingBenches, textOf } from './block-bench.ts'
-import { type Bench, type BenchOptions, benches, createBench, event, onBothLogs, verified } from './harness.ts'
+import { type Bench, type BenchOptions, benches, createBench, event, onBothLogsWith, verified } from './harness.ts'
 import { plant } from './planting.ts'
 
 const { use, model } = benches()
@@ -37,7 +37,7 @@ const reasons = async (bench: Bench): Promise<{ reason: string; stopped: string 
 /** What two sessions with the same past have in common. */
 const past = ({ chain, conductor, totals, cursor }: Head) => ({ chain, conductor, totals, held: cursor.held })
 
-onBothLogs((fresh: () => BenchOptions) => {
+onBothLogsWith({ tags: 'slow' })((fresh: () => BenchOptions) => {
   test('a child goes on as a session does that read all of it by itself, and its parent does not notice', () =>
     use(
       async (bench) => {

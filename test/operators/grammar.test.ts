@@ -34,7 +34,7 @@ const logbook = {
 }
 const bound = { grammar: { type: 'jsonSchema', schema: logbook } } as const
 
-test('an answer that its grammar ends is valid, at any temperature and for any schema', async () => {
+test('an answer that its grammar ends is valid, at any temperature and for any schema', { tags: 'slow' }, async () => {
   const manager = new SessionManager(model(), { tokenizer: byteTokenizer() })
   const parent = manager.createSession('parent')
   await manager.process(parent, 'The answer as JSON: ')

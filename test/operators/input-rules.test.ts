@@ -8,7 +8,7 @@ import { homeOf } from '../../src/streams/partitioner.ts'
 import type { InputRules } from '../../topics/input.ts'
 import { generateRule } from '../../topics/input.ts'
 import { eventually } from '../streams/helpers.ts'
-import { type Bench, benches, event, onBothLogs } from './harness.ts'
+import { type Bench, benches, event, onBothLogsWith } from './harness.ts'
 
 const { use } = benches()
 
@@ -38,7 +38,7 @@ const torn = (murmur2: number, after = ''): string => {
 }
 const hello = { type: 'text', text: 'Hello' } as const
 
-onBothLogs((fresh) => {
+onBothLogsWith({ tags: 'slow' })((fresh) => {
   test('a key that two clients send to two partitions has one memory: the other one gets a dead letter that says why', () =>
     use(
       async (bench) => {

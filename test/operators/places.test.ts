@@ -3,7 +3,7 @@ import { describe, expect, test } from 'vitest'
 import { readiness } from '../../src/observe/readiness.ts'
 import { SOURCE_LIMITS } from '../../src/streams/source.ts'
 import { eventually } from '../streams/helpers.ts'
-import { type Bench, benches, event, onBothLogs, verified } from './harness.ts'
+import { type Bench, benches, event, onBothLogsWith, verified } from './harness.ts'
 
 const { use } = benches()
 
@@ -24,7 +24,7 @@ const lostIn = async (bench: Bench): Promise<readonly number[]> =>
     .filter((reason) => reason.includes('is gone'))
     .map((reason) => Number(/offset (\d+)/.exec(reason)![1]))
 
-onBothLogs((fresh) => {
+onBothLogsWith({ tags: 'slow' })((fresh) => {
   const on = (claim: (bench: Bench) => Promise<void>) => use(claim, 1, fresh())
 
   test('one session with much to do holds up no other, and its requests are cancelled where they wait', () =>

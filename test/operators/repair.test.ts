@@ -36,7 +36,7 @@ flippedBits(
     const blobStore = freshFolder()
     return { options: { blobStore }, damage: inFolder(blobStore) }
   },
-  { worker: slow },
+  { worker: slow, repair: slow },
 )
 
 /** Nothing is wrong any more in what newest heads name, and another worker goes on. */
@@ -55,7 +55,9 @@ const expectWhole = async (bench: Bench, session: string): Promise<void> => {
 }
 
 /** Two models of one layout, in logs of their own: neither has a blob of the other, though they read the same. */
-test("two models' blobs in one store: each goes on, is verified, mended and cleaned by itself", () => {
+test("two models' blobs in one store: each goes on, is verified, mended and cleaned by itself", {
+  tags: 'slow',
+}, () => {
   const blobStore = freshFolder()
   return wide.use(
     (one) =>
@@ -140,27 +142,31 @@ test('a blob of which another copy is whole is copied, also where nothing could 
   )
 })
 
-test('it goes on from an older snapshot that has not the block yet, where the first events are gone', () =>
-  wide.use(async (bench) => {
-    await bench.feed(tokens('s', 400))
-    await bench.settle({ compactFloor: 1 << 30 })
-    await bench.feed(tokens('s', 100, 9))
-    await bench.settle({ compactFloor: 1 << 30 })
-    await bench.log.trim(bench.names.chunks, 0, 1)
-    const find = async (what: string) => (await heldBy(bench, 's')).find((each) => each.what === what)!
-    const warnings: string[] = []
-    // 100 tokens left the window with the first event, 100 with the second.
-    await inTopic.flip(bench, await find('archived block 30'))
-    expect(await repaired(bench, (message) => warnings.push(message))).toMatchObject([
-      { wrong: 1, repaired: 1, anew: true, left: null },
-    ])
-    expect(warnings).toEqual([])
-    // What was archived with the first event nothing can compute any more.
-    await inTopic.flip(bench, await find('archived block 3'))
-    const [seen] = await repaired(bench)
-    expect(seen).toMatchObject({ wrong: 1, repaired: 0, anew: false })
-    expect(seen!.left).toMatch(/^It cannot be computed again: .*those events are gone/)
-  }))
+test(
+  'it goes on from an older snapshot that has not the block yet, where the first events are gone',
+  { tags: 'slow' },
+  () =>
+    wide.use(async (bench) => {
+      await bench.feed(tokens('s', 400))
+      await bench.settle({ compactFloor: 1 << 30 })
+      await bench.feed(tokens('s', 100, 9))
+      await bench.settle({ compactFloor: 1 << 30 })
+      await bench.log.trim(bench.names.chunks, 0, 1)
+      const find = async (what: string) => (await heldBy(bench, 's')).find((each) => each.what === what)!
+      const warnings: string[] = []
+      // 100 tokens left the window with the first event, 100 with the second.
+      await inTopic.flip(bench, await find('archived block 30'))
+      expect(await repaired(bench, (message) => warnings.push(message))).toMatchObject([
+        { wrong: 1, repaired: 1, anew: true, left: null },
+      ])
+      expect(warnings).toEqual([])
+      // What was archived with the first event nothing can compute any more.
+      await inTopic.flip(bench, await find('archived block 3'))
+      const [seen] = await repaired(bench)
+      expect(seen).toMatchObject({ wrong: 1, repaired: 0, anew: false })
+      expect(seen!.left).toMatch(/^It cannot be computed again: .*those events are gone/)
+    }),
+)
 
 test('a snapshot that cannot be read ends nothing: it is written anew, and the others are looked at', () =>
   growing.use(async (bench) => {

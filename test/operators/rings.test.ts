@@ -1,4 +1,8 @@
-/** Sessions of a model with a window: their rings lie in blocks, of which a snapshot writes those that a new lap wrote. */
+/**
+ * Sessions of a model with a window: their rings lie in blocks, of which a snapshot writes those that a new lap wrote.
+ *
+ * @module-tag slow
+ */
 import { readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { expect, test, vi } from 'vitest'
 import type { Context } from '../../src/engine/context.ts'

@@ -332,7 +332,9 @@ describe('rebuilding', () => {
     })
   })
 
-  test('spares the log the snapshots of tiny sessions, however many records come after them, where the input keeps its own', async () => {
+  test('spares the log the snapshots of tiny sessions, however many records come after them, where the input keeps its own', {
+    tags: 'slow',
+  }, async () => {
     await use(async (bench) => {
       const long = 'I say little. '.repeat(5)
       const tiny = Array.from({ length: 40 }, (_, n) => `tiny-${n}`)

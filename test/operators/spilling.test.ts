@@ -68,7 +68,7 @@ describe('a worker in the memory of two contexts', () => {
     expect(texts[1]).toEqual(texts[0])
   })
 
-  test('and in files of as many sends the others to the log, and commits the same', async () => {
+  test('and in files of as many sends the others to the log, and commits the same', { tags: 'slow' }, async () => {
     const chains: Record<string, string>[] = []
     for (const bounded of [false, true]) {
       await use(async (bench) => {

@@ -37,7 +37,9 @@ const use = async (claim: (bench: Bench) => Promise<void>): Promise<void> => {
   }
 }
 
-test('chunks cut inside words leave no trace: one chain, one sum of nats, and bits per byte of the text', async () => {
+test('chunks cut inside words leave no trace: one chain, one sum of nats, and bits per byte of the text', {
+  tags: 'slow',
+}, async () => {
   await use(async (bench) => {
     const tokenizer = shared.tokenizer!
     const ids = readText(tokenizer, [document])

@@ -2,6 +2,8 @@
  * What a program waits for beside sessions that read 512 tokens at a time, in the style of bench/calls.ts. The wait is counted in tokens that the
  * engine feeds to others meanwhile, so that no other process on the machine counts. The negative control makes each call on a fork, of which the engine
  * cannot know that its program calls again.
+ *
+ * @module-tag slow
  */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import type { Model } from '../../src/engine/types.ts'

@@ -31,7 +31,7 @@ beforeAll(() => {
 })
 
 describe('many sessions', () => {
-  it('200 interleaved, in the memory of 12, are 200 that ran alone', async () => {
+  it('200 interleaved, in the memory of 12, are 200 that ran alone', { tags: 'slow' }, async () => {
     const model = await open(demoModel, { threads: 2 })
     const manager = managed(model, { maxResidentBytes: 12 * model.contextBytes })
     const sessions = Array.from({ length: 200 }, (_, n) => manager.createSession(`s${n}`))

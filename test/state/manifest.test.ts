@@ -160,7 +160,7 @@ describe('a manifest', () => {
     await expect(assemble(read, short)).rejects.toThrow(/has a block of \d+ bytes; its tables have \d+/)
   })
 
-  test('of many blocks names them in pages, and costs the same however many there are', async () => {
+  test('of many blocks names them in pages, and costs the same however many there are', { tags: 'slow' }, async () => {
     const sizes: number[] = []
     for (const blocks of [511, 512, 1023]) {
       const { hot, names } = await written(blocks * 256 + 5, 300)

@@ -7,6 +7,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { codeOf } from '../../src/errors.ts'
 import { openEmbeddedLog } from '../../src/streams/embedded/log.ts'
 import type { EventLog, PartitionWriter, RecordIn } from '../../src/streams/log.ts'
+import { inBothTiers } from '../rounds.ts'
 import { readAll } from './helpers.ts'
 
 const PARTITIONS = 2
@@ -66,93 +67,94 @@ describe('the embedded log', { timeout: 120_000 }, () => {
   })
   afterAll(() => rmSync(folder, { recursive: true }))
 
-  test('behaves like arrays and maps, whatever is done in whatever order', async () => {
-    await fc.assert(
-      fc.asyncProperty(fc.array(step, { maxLength: 40, size: 'max' }), async (steps) => {
-        const url = `file:${join(folder, `${++runs}.db`)}?prefix=p`
-        const logs = [await openEmbeddedLog(url), await openEmbeddedLog(url)]
-        const log = (i: number): EventLog => logs[i]!
-        await log(0).createTopics(
-          TOPICS.map((name) => ({ name, partitions: PARTITIONS, config: { 'max.message.bytes': String(LIMIT) } })),
-        )
-        const model = newModel()
-        const writers: { writer: PartitionWriter; epoch: number; instance: number; gone: boolean }[] = []
-        try {
-          for (const todo of steps) {
-            switch (todo.do) {
-              case 'append': {
-                const expected = todo.records.every(model.fits)
-                  ? todo.records.map((record) => ({
-                      partition: todo.partition,
-                      offset: model.put(todo.topic, todo.partition, record),
-                    }))
-                  : 'INVALID'
-                expect(await outcome(log(todo.instance).append(todo.topic, todo.records, todo.partition))).toEqual(
-                  expected,
-                )
-                break
-              }
-              case 'claim': {
-                const writer = await log(todo.instance).claim('g', 'p.x', todo.partition)
-                const epoch = ++model.epochs[todo.partition]!
-                expect(writer.epoch).toBe(epoch)
-                writers.push({ writer, epoch, instance: todo.instance, gone: false })
-                break
-              }
-              case 'commit': {
-                const owner = writers[todo.writer % (writers.length || 1)]
-                if (owner === undefined) break
-                const p = owner.writer.partition
-                let expected: number[] | string
-                if (owner.gone) expected = 'MISUSE'
-                else if (owner.epoch !== model.epochs[p]) expected = 'FENCED'
-                else if (!todo.outs.every(model.fits)) expected = 'INVALID'
-                else {
-                  expected = todo.outs.map((record) => model.put(record.topic, p, record))
-                  if (todo.offset !== null) model.offsets[p] = todo.offset
+  for (const { rounds, says, options } of inBothTiers(80))
+    test(`behaves like arrays and maps, whatever is done in whatever order, ${says}`, options, async () => {
+      await fc.assert(
+        fc.asyncProperty(fc.array(step, { maxLength: 40, size: 'max' }), async (steps) => {
+          const url = `file:${join(folder, `${++runs}.db`)}?prefix=p`
+          const logs = [await openEmbeddedLog(url), await openEmbeddedLog(url)]
+          const log = (i: number): EventLog => logs[i]!
+          await log(0).createTopics(
+            TOPICS.map((name) => ({ name, partitions: PARTITIONS, config: { 'max.message.bytes': String(LIMIT) } })),
+          )
+          const model = newModel()
+          const writers: { writer: PartitionWriter; epoch: number; instance: number; gone: boolean }[] = []
+          try {
+            for (const todo of steps) {
+              switch (todo.do) {
+                case 'append': {
+                  const expected = todo.records.every(model.fits)
+                    ? todo.records.map((record) => ({
+                        partition: todo.partition,
+                        offset: model.put(todo.topic, todo.partition, record),
+                      }))
+                    : 'INVALID'
+                  expect(await outcome(log(todo.instance).append(todo.topic, todo.records, todo.partition))).toEqual(
+                    expected,
+                  )
+                  break
                 }
-                const { writer } = owner
-                const call = todo.offset === null ? writer.append(todo.outs) : writer.commit(todo.outs, todo.offset)
-                expect(await outcome(call)).toEqual(expected)
-                break
+                case 'claim': {
+                  const writer = await log(todo.instance).claim('g', 'p.x', todo.partition)
+                  const epoch = ++model.epochs[todo.partition]!
+                  expect(writer.epoch).toBe(epoch)
+                  writers.push({ writer, epoch, instance: todo.instance, gone: false })
+                  break
+                }
+                case 'commit': {
+                  const owner = writers[todo.writer % (writers.length || 1)]
+                  if (owner === undefined) break
+                  const p = owner.writer.partition
+                  let expected: number[] | string
+                  if (owner.gone) expected = 'MISUSE'
+                  else if (owner.epoch !== model.epochs[p]) expected = 'FENCED'
+                  else if (!todo.outs.every(model.fits)) expected = 'INVALID'
+                  else {
+                    expected = todo.outs.map((record) => model.put(record.topic, p, record))
+                    if (todo.offset !== null) model.offsets[p] = todo.offset
+                  }
+                  const { writer } = owner
+                  const call = todo.offset === null ? writer.append(todo.outs) : writer.commit(todo.outs, todo.offset)
+                  expect(await outcome(call)).toEqual(expected)
+                  break
+                }
+                case 'trim': {
+                  const line = model.line(todo.topic, todo.partition)
+                  const expected = todo.before > line.all.length ? 'POSITION' : undefined
+                  if (expected === undefined) line.begin = Math.max(line.begin, todo.before)
+                  expect(await outcome(log(todo.instance).trim(todo.topic, todo.partition, todo.before))).toBe(expected)
+                  break
+                }
+                case 'reopen':
+                  await log(todo.instance).close()
+                  logs[todo.instance] = await openEmbeddedLog(url)
+                  // A fenced writer keeps its verdict only until its log is closed; both are refusals.
+                  for (const owner of writers) if (owner.instance === todo.instance) await owner.writer.close()
+                  for (const owner of writers) if (owner.instance === todo.instance) owner.gone = true
               }
-              case 'trim': {
-                const line = model.line(todo.topic, todo.partition)
-                const expected = todo.before > line.all.length ? 'POSITION' : undefined
-                if (expected === undefined) line.begin = Math.max(line.begin, todo.before)
-                expect(await outcome(log(todo.instance).trim(todo.topic, todo.partition, todo.before))).toBe(expected)
-                break
+            }
+            for (const reader of logs) {
+              for (const [place, { begin, all }] of model.lines) {
+                const [name = '', p] = place.split('/')
+                expect(await reader.bounds(name, Number(p))).toEqual({ begin, end: all.length })
+                const expected = all.slice(begin).map((record, i) => ({
+                  topic: name,
+                  partition: Number(p),
+                  offset: begin + i,
+                  timestamp: record.timestamp,
+                  key: record.key,
+                  value: record.value,
+                  headers: record.headers,
+                }))
+                expect(await readAll(reader, name, Number(p), { maxBytes: 100 })).toEqual(expected)
               }
-              case 'reopen':
-                await log(todo.instance).close()
-                logs[todo.instance] = await openEmbeddedLog(url)
-                // A fenced writer keeps its verdict only until its log is closed; both are refusals.
-                for (const owner of writers) if (owner.instance === todo.instance) await owner.writer.close()
-                for (const owner of writers) if (owner.instance === todo.instance) owner.gone = true
+              for (let p = 0; p < PARTITIONS; p++) expect(await reader.committed('g', 'p.x', p)).toBe(model.offsets[p])
             }
+          } finally {
+            await Promise.all(logs.map((each) => each.close()))
           }
-          for (const reader of logs) {
-            for (const [place, { begin, all }] of model.lines) {
-              const [name = '', p] = place.split('/')
-              expect(await reader.bounds(name, Number(p))).toEqual({ begin, end: all.length })
-              const expected = all.slice(begin).map((record, i) => ({
-                topic: name,
-                partition: Number(p),
-                offset: begin + i,
-                timestamp: record.timestamp,
-                key: record.key,
-                value: record.value,
-                headers: record.headers,
-              }))
-              expect(await readAll(reader, name, Number(p), { maxBytes: 100 })).toEqual(expected)
-            }
-            for (let p = 0; p < PARTITIONS; p++) expect(await reader.committed('g', 'p.x', p)).toBe(model.offsets[p])
-          }
-        } finally {
-          await Promise.all(logs.map((each) => each.close()))
-        }
-      }),
-      { numRuns: 80 },
-    )
-  })
+        }),
+        { numRuns: rounds },
+      )
+    })
 })

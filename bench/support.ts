@@ -61,10 +61,11 @@ export const kafkaPlace = async (): Promise<Place> => {
 
 /** `continuo serve --with-worker` of the demo on this log, in a process of its own, with these flags besides; it listens. */
 export const servedAt = async (log: string, ...flags: readonly string[]) => {
+  const model = flags.includes('--model') ? [] : ['--model', modelDir]
   const quiet = ['--port', '0', '--json', '--log-level', 'silent', '--rate-limit', '0']
   const serving = spawn(
     process.execPath,
-    [join(root, 'src/cli/main.ts'), 'serve', '--log', log, '--model', modelDir, '--with-worker', ...quiet, ...flags],
+    [join(root, 'src/cli/main.ts'), 'serve', '--log', log, ...model, '--with-worker', ...quiet, ...flags],
     { stdio: ['ignore', 'pipe', 'inherit'] },
   )
   const [first] = (await once(serving.stdout, 'data')) as [Buffer]

@@ -1,9 +1,19 @@
 import { z } from 'zod'
-import { KEPT, MAX_JOIN, sessionId, type TopicContract } from './common.ts'
+import { KEPT, MAX_JOIN, MOST_ONCE, sessionId, type TopicContract } from './common.ts'
 
 /** Characters of the `id` of an event, and of a request's. */
 export const MOST_ID = 256
 const id = z.string().max(MOST_ID).optional()
+
+const onceOf = z.strictObject({
+  key: z.string().min(1).max(MOST_ONCE.key),
+  attempt: z.string().min(1).max(MOST_ONCE.attempt),
+})
+/**
+ * What is to be done once, however often it is sent: of the events of a session with this key, those of one attempt alone are taken, that whose event
+ * comes first. An attempt is one sending of them all, and has a name of its own.
+ */
+const once = onceOf.optional()
 
 export const MAX_GENERATE_TOKENS = 1_000_000
 /** Generated tokens of a record, at most. */
@@ -28,6 +38,7 @@ const forkOf = z.strictObject({
 export const open = z.strictObject({
   type: z.literal('open'),
   id,
+  once,
   /** Emit the surprisal of every token, in nats, with each observation. */
   surprisal: z.boolean().default(false),
   /** Tell of each line that was read what was new about it, with each observation. */
@@ -50,12 +61,12 @@ export const open = z.strictObject({
 
 /** Text to read: as a string, or as base64 `bytes` where the text is not valid UTF-8 (or was cut inside a character). */
 export const text = z.union([
-  z.strictObject({ type: z.literal('text'), id, text: z.string() }),
-  z.strictObject({ type: z.literal('text'), id, bytes: z.base64() }),
+  z.strictObject({ type: z.literal('text'), id, once, text: z.string() }),
+  z.strictObject({ type: z.literal('text'), id, once, bytes: z.base64() }),
 ])
 
 /** Token ids to read. */
-export const tokens = z.strictObject({ type: z.literal('tokens'), id, tokens: z.array(z.int().min(0)) })
+export const tokens = z.strictObject({ type: z.literal('tokens'), id, once, tokens: z.array(z.int().min(0)) })
 
 const isSchema = (value: unknown): boolean =>
   typeof value === 'boolean' || (typeof value === 'object' && value !== null && !Array.isArray(value))
@@ -122,6 +133,7 @@ const biases = z
 export const generate = z.strictObject({
   type: z.literal('generate'),
   id,
+  once,
   requestId: z.string().min(1).max(MOST_ID),
   maxTokens: z.int().min(1).max(MAX_GENERATE_TOKENS),
   /** 0 is greedy. Otherwise at least `MIN_TEMPERATURE`, so that f32 can divide by it. */
@@ -172,15 +184,16 @@ export const generate = z.strictObject({
 export const cancel = z.strictObject({ type: z.literal('cancel'), id, requestId: generate.shape.requestId })
 
 /** The end of a document. With `reset` the memory returns to its first state; the clock is not set back. */
-export const boundary = z.strictObject({ type: z.literal('boundary'), id, reset: z.boolean().default(false) })
+export const boundary = z.strictObject({ type: z.literal('boundary'), id, once, reset: z.boolean().default(false) })
 
 /** Of a model with a memory outside: archives the whole blocks of its window, but for those that memory.json keeps (`summarize_keep`). */
-export const archive = z.strictObject({ type: z.literal('archive'), id })
+export const archive = z.strictObject({ type: z.literal('archive'), id, once })
 
 /** Of a model with a memory outside: brings archived blocks back: these, or those that memory.json's policy chooses. */
 export const retrieve = z.strictObject({
   type: z.literal('retrieve'),
   id,
+  once,
   blocks: z.array(z.int().min(0)).min(1).max(4096).optional(),
 })
 
@@ -191,6 +204,7 @@ export const MAX_EVALUATIONS = 65_536
 export const adapt = z.strictObject({
   type: z.literal('adapt'),
   id,
+  once,
   evaluations: z.int().min(1).max(MAX_EVALUATIONS),
   /** Philox key of what is tried; the counter is the pulse. */
   seed: z.int().min(0).default(0),
@@ -199,7 +213,7 @@ export const adapt = z.strictObject({
 })
 
 /** The end of a session. Only `open` may follow: it begins a new context on the same clock. */
-export const close = z.strictObject({ type: z.literal('close'), id })
+export const close = z.strictObject({ type: z.literal('close'), id, once })
 
 /** The session is deleted, whatever its status: its head and its stored state go, and a later event of its id begins a new session. */
 export const deletion = z.strictObject({ type: z.literal('delete'), id })
@@ -220,21 +234,24 @@ export const CHUNK_TYPES = Object.keys(schemas) as readonly ChunkType[]
 /** The schema of each type, so that an error message names only fields of that type. */
 export const CHUNK_SCHEMAS: Readonly<Record<ChunkType, z.ZodType<Chunk>>> = schemas
 
+/** Fields that nobody knows are left out of an event, and of its `once`. */
+const tolerant = { once: onceOf.strip().optional() }
+
 /** The same, leaving out fields that nobody knows; a known field that an event cannot have is still refused. */
 export const TOLERANT_SCHEMAS: typeof CHUNK_SCHEMAS = {
-  open: open.extend({ from: forkOf.strip().optional() }).strip(),
+  open: open.extend({ ...tolerant, from: forkOf.strip().optional() }).strip(),
   text: z.union([
-    text.options[0].extend({ bytes: z.undefined().optional() }).strip(),
-    text.options[1].extend({ text: z.undefined().optional() }).strip(),
+    text.options[0].extend({ ...tolerant, bytes: z.undefined().optional() }).strip(),
+    text.options[1].extend({ ...tolerant, text: z.undefined().optional() }).strip(),
   ]),
-  tokens: tokens.strip(),
-  generate: generate.strip(),
+  tokens: tokens.extend(tolerant).strip(),
+  generate: generate.extend(tolerant).strip(),
   cancel: cancel.strip(),
-  boundary: boundary.strip(),
-  archive: archive.strip(),
-  retrieve: retrieve.strip(),
-  adapt: adapt.strip(),
-  close: close.strip(),
+  boundary: boundary.extend(tolerant).strip(),
+  archive: archive.extend(tolerant).strip(),
+  retrieve: retrieve.extend(tolerant).strip(),
+  adapt: adapt.extend(tolerant).strip(),
+  close: close.extend(tolerant).strip(),
   delete: deletion.strip(),
 }
 
@@ -253,6 +270,7 @@ export const chunks: TopicContract = {
     { type: 'tokens', tokens: [105, 116] },
     { type: 'generate', requestId: 'r1', maxTokens: 64, temperature: 0.8, topP: 0.95, seed: 7, stop: ['\n\n'] },
     { type: 'generate', requestId: 'r2', maxTokens: 64, minP: 0.05, repetitionPenalty: 1.1, logitBias: { 10: -100 } },
+    { type: 'generate', requestId: 'r3', maxTokens: 64, once: { key: 'order-17', attempt: 'a1' } },
     { type: 'cancel', requestId: 'r1' },
     { type: 'boundary', reset: false },
     { type: 'archive' },

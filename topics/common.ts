@@ -47,6 +47,9 @@ export const KEPT = {
   'max.message.bytes': '1048576',
 } as const
 
+/** Characters of the key of an event's `once`, and of its attempt, at most. */
+export const MOST_ONCE = { key: 64, attempt: 256 }
+
 /** Characters of the regular expression that begins a record of several lines. */
 export const MAX_JOIN = 256
 

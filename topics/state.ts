@@ -1,5 +1,16 @@
 import { z } from 'zod'
-import { cause, chain, count, endedBy, KEPT, MAX_JOIN, sessionId, sha256, type TopicContract } from './common.ts'
+import {
+  cause,
+  chain,
+  count,
+  endedBy,
+  KEPT,
+  MAX_JOIN,
+  MOST_ONCE,
+  sessionId,
+  sha256,
+  type TopicContract,
+} from './common.ts'
 import { keptRules } from './input.ts'
 import { lineNovelty } from './novelty.ts'
 
@@ -92,6 +103,17 @@ export const stopped = z.strictObject({
 })
 export type Stopped = z.infer<typeof stopped>
 
+/** Keys of `once` that a head remembers at most: those that were taken last. */
+export const MOST_CLAIMS = 64
+/** A key of `once` that an attempt has taken. */
+export const claim = z.strictObject({
+  key: z.string().min(1).max(MOST_ONCE.key),
+  attempt: z.string().min(1).max(MOST_ONCE.attempt),
+  /** Of the attempt's first event. */
+  offset: count,
+})
+export type Claim = z.infer<typeof claim>
+
 /** Schema of a session's record in the state topic. */
 export const head = z.strictObject({
   type: z.literal('head'),
@@ -124,6 +146,8 @@ export const head = z.strictObject({
   archived: count.optional(),
   /** Where every so many records ask to continue: the records read since the last request; missing where there are none. */
   unanswered: count.optional(),
+  /** What was done once, the last one last; missing where nothing was asked for so. */
+  claims: z.array(claim).min(1).max(MOST_CLAIMS).optional(),
   /** Lines judged in this context, and the first half of a sha256 over what was said of each; missing before the first. */
   novelty: z.strictObject({ lines: count, digest: chain }).optional(),
   totals: z.strictObject({ tokens: count, predictions: count, nats: z.number(), generated: count }),

@@ -3,8 +3,9 @@
  * that begins with the same ids is a fork of the longest of them, and reads only what is new. The name of such a session says how many ids it has
  * read, and their hash, so the index follows from the heads of the state topic: any gateway has it, also after a restart.
  *
- * A session stands at the powers of two of `SMALLEST`, where a prompt parts from one that was asked lately, at its end, and behind its answer. So a
- * prompt leaves a number of them that grows with the logarithm of its length, and where many prompts have one beginning there is one at its very end.
+ * A session stands at the end of a prompt, behind its answer, where it parts from one that was asked lately, and, of one that begins like none before,
+ * at `SMALLEST` and its doubles. So a prompt leaves a number of them that grows at most with the logarithm of its length, and where many prompts have
+ * one beginning there is one at its very end.
  */
 import { createHash, randomUUID } from 'node:crypto'
 import { endianness } from 'node:os'
@@ -170,7 +171,8 @@ export const createPrefixes = (bounds: PrefixBounds, { partitionOf, remove, isCa
   /** Places at which sessions are left behind a prompt that is read from `from` on. */
   const placesOf = (ids: Int32Array, from: number): number[] => {
     const places = new Set<number>()
-    for (let at = SMALLEST; at < ids.length; at *= 2) if (at - from >= WORTH) places.add(at)
+    // Of what begins like none before nobody knows yet where others will part from it.
+    if (from === 0) for (let at = SMALLEST; at < ids.length; at *= 2) places.add(at)
     const shared = recent.reduce((most, other) => Math.max(most, common(ids, other)), 0)
     for (const at of [shared, ids.length]) if (at >= SMALLEST && at - from >= WORTH) places.add(at)
     return [...places].sort((one, other) => one - other)

@@ -26,6 +26,7 @@ import { matcherOf, submitBound } from './bound.ts'
 import { createDetokenizer, NO_TEXT } from './detokenize.ts'
 import { alternativesIn, drawing, followsItself } from './drawing.ts'
 import { alertsOf, endOfLines, judged, linesIn } from './lines.ts'
+import { claimsBehind } from './once.ts'
 import { perspectivesIn } from './perspectives.ts'
 import { rememberedIn } from './remembered.ts'
 import { reasonOf, SessionLost, setAside } from './set-aside.ts'
@@ -178,10 +179,16 @@ const remember = (
   if (own > 0 || record.offset >= historyFrom) history.fed(ids, own)
 }
 
-/** The head behind the last step of an event: its text may count for a request by a rule, which begins the count anew. */
-const finished = ({ unanswered, ...head }: Head, { event, rule, held }: Tokenized): Head => {
+/** The head behind the last step of an event: its text may count for a request by a rule, which begins the count anew, and what is done once is done. */
+const finished = ({ unanswered, claims, ...head }: Head, work: Tokenized): Head => {
+  const { event, rule, held } = work
   const count = event.type === 'generate' || !rule?.counts ? 0 : (unanswered ?? 0) + 1
-  return { ...head, ...(count > 0 && { unanswered: count }), cursor: { ...head.cursor, complete: true, held } }
+  return {
+    ...head,
+    ...(count > 0 && { unanswered: count }),
+    ...claimsBehind(work, claims),
+    cursor: { ...head.cursor, complete: true, held },
+  }
 }
 
 /** Up to `count` tokens; `matcher`: where a request with a grammar stands in it. */

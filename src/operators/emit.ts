@@ -46,7 +46,7 @@ export const deadLetterContent = (
 const deadLetters = (
   topic: string,
   record: StoredRecord,
-  { reason, stopped }: Extract<Output, { to: 'deadletters' }>,
+  { reason, stopped, first }: Extract<Output, { to: 'deadletters' }>,
 ): readonly OutRecord[] => {
   const { value: content, enveloped } = deadLetterContent(record)
   const { undecodable: batch } = record
@@ -61,6 +61,7 @@ const deadLetters = (
       ...(batch === undefined ? [] : [[H.batch, `${record.offset}-${batch.next - 1}`] as [string, string]]),
       ...(enveloped ? [[H.envelope, 'json'] as [string, string]] : []),
       ...(stopped === undefined ? [] : [[H.stopped, `${stopped.cause}/${stopped.token}`] as [string, string]]),
+      ...(first === undefined ? [] : [[H.first, String(first)] as [string, string]]),
       ...(parts.length > 1 ? [[H.part, `${index + 1}/${parts.length}`] as [string, string]] : []),
     ]
     const original = enveloped ? [] : record.headers

@@ -64,9 +64,10 @@ export const faultOfFork = (
 
 /** The head of a session that begins with this record as a fork: that of its parent, with a place and a birth of its own. */
 export const forkedHead = ({ session, record, event, hash }: Tokenized, parent: Head): Head => {
+  const { claims, ...past } = parent
   const { conductor, chain, cursor } = parent
   return {
-    ...parent,
+    ...past,
     session,
     settings: settingsOf(event),
     cursor: { ...cursor, ...cursorAt({ record, session, event, hash }) },

@@ -37,10 +37,10 @@ export interface InferDeps {
   readonly warn: (message: string) => void
 }
 
-const rejectedStep = ({ record, session, reason }: Rejected): Step => ({
+const rejectedStep = ({ record, session, reason, first }: Rejected): Step => ({
   record,
   session,
-  outputs: [{ to: 'deadletters', reason }],
+  outputs: [{ to: 'deadletters', reason, ...(first !== undefined && { first }) }],
   head: null,
   done: true,
 })

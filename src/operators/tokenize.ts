@@ -15,6 +15,7 @@ import type { Head } from '../state/head.ts'
 import { faultOfFork, NOBODY, type Others } from './fork.ts'
 import { faultOfPlace } from './input.ts'
 import { faultOfJoin } from './lines.ts'
+import { takenBy } from './once.ts'
 import { idsOfToken, MOST_IDS } from './perspectives.ts'
 import { ruled } from './text-requests.ts'
 import { type Cancel, isCancel, type Rejected, type Tokenized, type Valid } from './types.ts'
@@ -180,6 +181,14 @@ export const tokenizeEvent = (
   const tokenized: Tokenized = { kind: 'tokenized', record, session, event, hash, ids, held, ...byRule }
   // An event inside which the head stands was accepted before its first token.
   if (head !== undefined && head.cursor.offset === record.offset && !head.cursor.complete) return tokenized
+  const taken = takenBy(valid, head)
+  if (taken !== undefined)
+    return {
+      ...reject(
+        `What was to be done once by the key "${taken.key}" of session "${session}" was sent before, at offset ${taken.offset}, and is done or under way. Nothing of this attempt is. Ask for something else by another key.`,
+      ),
+      first: taken.offset,
+    }
   const misplaced = head === undefined && others.homes ? faultOfPlace(record, session, others.homes) : null
   if (misplaced !== null) return reject(misplaced)
   if (event.type === 'delete') {

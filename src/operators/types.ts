@@ -58,6 +58,8 @@ export interface Rejected {
   /** null where not even the key could be read. */
   readonly session: string | null
   readonly reason: string
+  /** Of an event that was to be done once, and was: the offset of the first one with its key. */
+  readonly first?: number
 }
 
 /** After tokenize: an event that its session accepts, with the tokens it makes the model read. */
@@ -81,7 +83,7 @@ export type Output =
   | { readonly to: 'tokens'; readonly value: Generated }
   | { readonly to: 'observations'; readonly value: Observation }
   | { readonly to: 'alerts'; readonly value: Alert }
-  | { readonly to: 'deadletters'; readonly reason: string; readonly stopped?: SetAside }
+  | { readonly to: 'deadletters'; readonly reason: string; readonly stopped?: SetAside; readonly first?: number }
 
 /** Offsets of the input records that are finished with the step: its own, where this step is the last, and that of a `cancel` that took effect. */
 export const finishedBy = ({

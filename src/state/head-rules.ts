@@ -87,6 +87,13 @@ const faultOfFork = ({ from, born, session, conductor }: Head): string | null =>
     : null
 }
 
+const faultOfClaims = ({ claims = [], cursor }: Head): string | null => {
+  const late = claims.find(({ offset }) => offset > cursor.offset)
+  if (late !== undefined)
+    return `it was asked for "${late.key}" at offset ${late.offset}, after its last record, at ${cursor.offset}`
+  return new Set(claims.map(({ key }) => key)).size < claims.length ? 'it names a key of what is done once twice' : null
+}
+
 const faultOfArchived = ({ archived, conductor }: Head, { outerMemory }: Positions): string | null => {
   if (archived === undefined) return null
   if (outerMemory === null)
@@ -121,6 +128,7 @@ export const faultOf = (head: Head, model: Positions = { positions: null }): str
   if (status !== 'open' && !cursor.complete) return `it is ${status} in the middle of a record`
   if (cursor.held.length > MOST_HELD)
     return `it holds back ${cursor.held.length} characters, more than a tokenizer does (${MOST_HELD})`
-  const fault = faultOfSums(head) ?? faultOfSpan(head) ?? faultOfGeneration(head) ?? faultOfFork(head)
+  const fault =
+    faultOfSums(head) ?? faultOfSpan(head) ?? faultOfGeneration(head) ?? faultOfFork(head) ?? faultOfClaims(head)
   return fault ?? faultOfArchived(head, model) ?? faultOfSettings(head, model)
 }

@@ -266,7 +266,7 @@ describe.skipIf(!hasShared)('a session that adapts, on a stream', () => {
       expect(closed).toContain('Session "closed" is closed; a "adapt" event arrived.')
       expect(others).toHaveLength(5)
       for (const reason of others)
-        expect(reason).toContain('A "adapt" event has the fields type, id, evaluations, seed, requestId.')
+        expect(reason).toContain('A "adapt" event has the fields type, id, once, evaluations, seed, requestId.')
       const heads = await bench.heads()
       expect(heads.has('nobody')).toBe(false)
       expect(heads.get('s')!.chain).toBe(before.chain)

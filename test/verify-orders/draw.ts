@@ -166,6 +166,16 @@ const deedsOf = ({ chance, pick }: Dice, { deleted }: Believed, isKafka: boolean
   ...(!isKafka && deleted.length > 0 && chance(0.3) ? [{ erase: pick(deleted) }] : []),
 ]
 
+/** The events as an attempt at something that is done once, often one that was sent before. */
+const attempted = ({ pick, below }: Dice, events: readonly Fed[]): readonly Fed[] => {
+  const once = { key: pick(['k', 'l', 'm']), attempt: `a${below(3)}` }
+  return events.map(([session, given]) =>
+    typeof given === 'string' || given.type === 'cancel' || given.type === 'delete'
+      ? [session, given]
+      : [session, { ...given, once }],
+  )
+}
+
 export const drawOrder = (seed: number, { model: given, kills, log }: DrawOptions): Order => {
   const dice = diceOf(seed)
   const { chance, pick, below } = dice
@@ -175,7 +185,10 @@ export const drawOrder = (seed: number, { model: given, kills, log }: DrawOption
   const isKafka = log === 'kafka'
   const count = 1 + below(4)
   const all: Fed[] = []
-  for (const length = pick([8, 15, 30, 60]); all.length < length; ) all.push(...step(dice, believed, abilities, tokens))
+  for (const length = pick([8, 15, 30, 60]); all.length < length; ) {
+    const events = step(dice, believed, abilities, tokens)
+    all.push(...(chance(0.15) ? attempted(dice, events) : events))
+  }
   const share = Math.ceil(all.length / count)
   const runs = Array.from({ length: count }, (_, at) => {
     const own = all.slice(at * share, (at + 1) * share)

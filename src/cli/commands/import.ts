@@ -67,9 +67,9 @@ const admitted = async (
 
 /**
  * The head of the session in this log. Its cursor stands just before the first record that is not finished, so that every
- * later record is new to it, and replays begin behind it; the clock, the chain and the sums go on.
+ * later record is new to it, and replays begin behind it; the clock, the chain and the sums go on. What was done once was done in another log.
  */
-const headIn = (head: Head, session: string, cursor: PartitionCursor): Head => ({
+const headIn = ({ claims, ...head }: Head, session: string, cursor: PartitionCursor): Head => ({
   ...head,
   session,
   cursor: {

@@ -41,7 +41,17 @@ const call = z.strictObject({
   function: z.strictObject({ name: toolName, arguments: argumentsText }),
 })
 
-const part = z.union([z.strictObject({ type: z.literal('text'), text: z.string() }), refused])
+/** The Agents SDK gives an answer back with what stood beside its text in the part; calls stand in the message once more. */
+const answeredPart = {
+  role: z.literal('assistant').optional(),
+  refusal: z.null('expected null: a refusal is a part of its own').optional(),
+  reasoning_content: z.string().nullish(),
+  tool_calls: z.array(call).max(MOST_CALLS).nullish(),
+}
+const part = z.union([
+  z.strictObject({ type: z.literal('text'), text: z.string(), ...answeredPart, ...beside }),
+  refused,
+])
 const members = z.strictObject({
   role,
   content: z.union([z.string(), z.array(part).transform(joined)]).nullish(),

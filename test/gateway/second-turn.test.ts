@@ -53,6 +53,10 @@ describe('a chat', () => {
         ],
       },
     ],
+    [
+      'of the Agents SDK',
+      { content: [{ type: 'text', text: 'A sail.', role: 'assistant', refusal: null, annotations: [] }] },
+    ],
     ['a refusal in parts', { content: [{ type: 'refusal', refusal: 'A sail.' }] }],
     ['a refusal without content', { content: null, refusal: 'A sail.' }],
     ['with a name', { content: 'A sail.', name: 'mate' }],

@@ -44,6 +44,32 @@ export const foundIn = (event: Observation, top: number): readonly Found[] => {
 
 const rounded = (number: number, digits: number): number => Number(number.toFixed(digits))
 
+/** A line that stands out as JSON says it, with numbers that people can read. */
+export const foundAsJson = (found: Found) => {
+  const { session, standsOut: parts, line, pattern, seen, first, last, words, text, silence, nearest } = found
+  const of = ({ score, rank }: Standing) => ({
+    score: rounded(score, 3),
+    rank: rank === null ? null : rounded(rank, 4),
+  })
+  return {
+    ...(session !== undefined && { session }),
+    line,
+    standsOut: parts,
+    structure: of(found.structure),
+    values: of(found.values),
+    rate: of(found.rate),
+    silence: { ...of(silence), kinds: parts.includes('silence') ? silence.kinds : [] },
+    pattern,
+    seen,
+    first,
+    last,
+    bits: rounded(found.bits, 2),
+    words: words.map(({ word, bits }) => ({ word, bits: rounded(bits, 2) })),
+    text,
+    ...(nearest !== undefined && { nearest }),
+  }
+}
+
 /** The line with the words that cost most marked, on a terminal. */
 const marked = (text: string, words: readonly Word[]): string => {
   const shown = text.length > SHOWN ? `${text.slice(0, SHOWN)}…` : text
@@ -74,27 +100,7 @@ export const createShower = ({ json, named = false }: { json: boolean; named?: b
     if (isRepeat) folded += 1
     shown += 1
     if (json) {
-      const of = ({ score, rank }: Standing) => ({
-        score: rounded(score, 3),
-        rank: rank === null ? null : rounded(rank, 4),
-      })
-      printJson({
-        ...(session !== undefined && { session }),
-        line,
-        standsOut: parts,
-        structure: of(found.structure),
-        values: of(found.values),
-        rate: of(found.rate),
-        silence: { ...of(silence), kinds },
-        pattern,
-        seen: found.seen,
-        first: found.first,
-        last: found.last,
-        bits: rounded(found.bits, 2),
-        words: words.map(({ word, bits }) => ({ word, bits: rounded(bits, 2) })),
-        text,
-        ...(found.nearest !== undefined && { nearest: found.nearest }),
-      })
+      printJson(foundAsJson(found))
       return
     }
     if (isRepeat) return

@@ -11,8 +11,8 @@ import { Refusal } from './refusal.ts'
 /** Findings that are shown one by one. */
 const MOST_SHOWN = 20
 
-/** Recomputes the whole log; the caller has a model for it. */
-export type Verify = (onProgress: NonNullable<VerifyOptions['onProgress']>) => Promise<VerifiedAtRest>
+/** Recomputes the whole log, or one session of it; the caller has a model for it. */
+export type Verify = (onProgress: NonNullable<VerifyOptions['onProgress']>, session?: string) => Promise<VerifiedAtRest>
 
 export interface Verifier {
   readonly state: VerifyState
@@ -22,7 +22,8 @@ export interface Verifier {
 
 const IDLE: VerifyState = { state: 'idle', at: null, progress: null, result: null, error: null }
 
-const resultOf = (found: VerifiedAtRest, seconds: number): NonNullable<VerifyState['result']> => ({
+/** What is told of a verification. */
+export const resultOf = (found: VerifiedAtRest, seconds: number): NonNullable<VerifyState['result']> => ({
   ok: found.findings.length === 0 && !found.moved,
   moved: found.moved,
   seconds,

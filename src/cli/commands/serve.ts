@@ -1,33 +1,20 @@
-import { existsSync, readFileSync } from 'node:fs'
-import { basename, resolve } from 'node:path'
-import { z } from 'zod'
-import type { TopicNames } from '../../../topics/index.ts'
-import { ensureTopics, namesOf, partitionsIn } from '../../client/topics.ts'
+import { readFileSync } from 'node:fs'
 import { messageOf } from '../../errors.ts'
 import { boardAt } from '../../gateway/boards.ts'
-import type { Verify } from '../../gateway/console-verify.ts'
 import { openKeyring } from '../../gateway/keys.ts'
 import { tryPort } from '../../gateway/port.ts'
 import { type GatewayOptions, isLoopback, LIMITS, serveGateway } from '../../gateway/server.ts'
-import type { Limits, Served } from '../../gateway/service.ts'
-import { openForm } from '../../models/chat/index.ts'
-import { type Described, describePackage, type ModelPackage, openPackage } from '../../models/open.ts'
+import type { Limits } from '../../gateway/service.ts'
 import { createLogger, LOG_LEVELS, type Logger } from '../../observe/log.ts'
 import { readiness } from '../../observe/readiness.ts'
-import { refuseCompacted } from '../../operators/compacted-input.ts'
-import type { WorkerSettings } from '../../operators/settings.ts'
-import { type VerifiedAtRest, verifyAtRest } from '../../operators/verify-rest.ts'
-import type { EventLog } from '../../streams/log.ts'
-import { type Hosted, host as hostWorker, type Outcome } from '../../worker/host.ts'
-import { command, type ExitCode } from '../command.ts'
-import { blocksOf, checkInput, openOptions, withExistingLog, withLog, withModel } from '../common.ts'
-import { choice, list, on, optional, refuseIdle, text, usage, type Values, whole } from '../flags.ts'
-import { checkRules, rulesOf } from '../input-flags.ts'
+import type { Hosted } from '../../worker/host.ts'
+import { command } from '../command.ts'
+import { choice, list, on, optional, text, usage, type Values, whole } from '../flags.ts'
+import { type Behind, checkFront, standBefore } from '../front.ts'
 import { openUrl } from '../open-url.ts'
 import { print, printJson, say } from '../output.ts'
 import { untilSignal } from '../signals.ts'
-import { metricsFlags, placeFlags, settingsOf, workerFlags } from '../worker-flags.ts'
-import { exitCodeOf } from './run.ts'
+import { metricsFlags, placeFlags, workerFlags } from '../worker-flags.ts'
 
 const SECOND = 1000
 
@@ -94,9 +81,6 @@ const FLAGS = {
 }
 type Flags = Values<typeof FLAGS> & { readonly json: boolean }
 
-/** The flags that say how a model is opened: a gateway without a worker reads nothing of it but its texts. */
-const OPENING = ['overflow', 'cache-dtype', 'experts-from']
-
 const limitsOf = (flags: Flags): Limits => ({
   body: flags['body-limit'],
   rate: flags['rate-limit'],
@@ -130,61 +114,11 @@ const checkAddress = ({ host, keys }: Flags): void => {
     )
 }
 
-/** Columns and rows of the torus of experts, of a package that has one. */
-const torusOf = (config: unknown): readonly [number, number] | null => {
-  const found = z.object({ experts: z.object({ torus: z.tuple([z.int(), z.int()]) }) }).safeParse(config)
-  return found.success ? found.data.experts.torus : null
-}
-
-const servedOf = (flags: Flags, { found, request, text: { tokenizer } }: Described): Served => {
-  const { dir, config, metadata } = found
-  const { modelType, vocabSize, levels, outerMemory, decoder, overflow } = request
-  const about = { dir, modelType, vocabSize, metadata }
-  let form: ReturnType<Served['form']> | null = null
-  const open = (): ReturnType<Served['form']> => {
-    if (tokenizer === null) throw usage('This model has no tokenizer, so it cannot read messages.')
-    // A day that a template asks for becomes part of the ids in the log: nothing that is computed later looks at a clock.
-    return openForm({ ...about, tokenizer }, () => new Date().toISOString().slice(0, 10))
-  }
-  return {
-    id: flags['model-name'] ?? (existsSync(flags.model) ? basename(resolve(flags.model)) : flags.model),
-    vocabSize,
-    positions: outerMemory == null && overflow === undefined ? (decoder?.positions ?? null) : null,
-    about: { type: modelType, levels: levels ?? [], outerMemory: outerMemory != null, torus: torusOf(config) },
-    tokenizer,
-    form: async () => {
-      form ??= open()
-      return form
-    },
-  }
-}
-
-type Blocks = WorkerSettings['blocks']
-
-/** verify for the console, with a model that `lend` has open for so long. */
-const verifyWith =
-  (
-    log: EventLog,
-    names: TopicNames,
-    flags: Flags,
-    lend: (use: (loaded: ModelPackage, blocks: Blocks) => Promise<VerifiedAtRest>) => Promise<VerifiedAtRest>,
-  ): Verify =>
-  async (onProgress) => {
-    const { partitions } = await partitionsIn(log, names)
-    return lend(({ model, tokenizer }, blocks) =>
-      verifyAtRest({ log, names, model, tokenizer, format: flags['input-format'], blocks, onProgress }, partitions),
-    )
-  }
-
 const start = async (
   flags: Flags,
-  log: EventLog,
-  names: TopicNames,
-  served: Served,
   logger: Logger,
-  hosted: (() => Hosted | null) | null,
-  verify: Verify,
-) => {
+  { log, names, served, hosted, verify }: Behind,
+): Promise<{ close(): Promise<void> }> => {
   const worker = hosted && (() => hosted()?.worker ?? null)
   const unready = (): string | null => {
     const state = readiness(worker?.() ?? null)
@@ -218,70 +152,7 @@ const start = async (
     print(`The console is the page at ${gateway.url}/`)
   }
   if (flags.open) openUrl(`${gateway.url}/`, say)
-  return gateway
-}
-
-const until = (signal: AbortSignal): Promise<void> =>
-  new Promise((resolve) => {
-    if (signal.aborted) resolve()
-    else signal.addEventListener('abort', () => resolve(), { once: true })
-  })
-
-const withWorker = async (
-  flags: Flags,
-  log: EventLog,
-  loaded: ModelPackage,
-  settings: WorkerSettings,
-  blocks: Blocks,
-  logger: Logger,
-  stopping: AbortSignal,
-): Promise<ExitCode> => {
-  const names = namesOf(log, flags['input-topic'])
-  await checkInput(log, flags['input-topic'])
-  const { partitions } = await ensureTopics(log, names, flags.partitions, {
-    alerts: settings.input?.alerts !== undefined,
-  })
-  checkRules(settings.input ?? {}, partitions)
-  await refuseCompacted(log, names.chunks)
-  const described = await describePackage(flags.model, openOptions(flags), () => undefined)
-  const port = flags['metrics-port']
-  const ending = new AbortController()
-  let hosted: Hosted | null = null
-  const started = Promise.withResolvers<void>()
-  const hosting = hostWorker({
-    log,
-    names,
-    loaded,
-    settings,
-    untilIdle: null,
-    metrics: port === undefined ? null : { port, host: flags['metrics-host'] },
-    logger,
-    stopping: ending.signal,
-    onStarted(worker) {
-      hosted = worker
-      started.resolve()
-    },
-  })
-  // Looked at below; a rejection before that is none that nobody handles.
-  hosting.catch(() => undefined)
-  let outcome: Outcome
-  try {
-    const served = servedOf(flags, described)
-    const verify = verifyWith(log, names, flags, (use) => use(loaded, blocks))
-    // A worker that cannot join its group, on a full disk for example, ends the command before anybody is told of an address.
-    await Promise.race([started.promise, hosting])
-    const gateway = await start(flags, log, names, served, logger, () => hosted, verify)
-    // The worker ends first only where it cannot go on.
-    await Promise.race([until(stopping), hosting.catch(() => undefined)])
-    await gateway.close(flags.grace * SECOND)
-  } finally {
-    ending.abort()
-    outcome = await hosting
-  }
-  for (const [partition, reason] of outcome.refused) say(`Partition ${partition}: ${messageOf(reason)}`)
-  if (outcome.halted !== null) say(messageOf(outcome.halted))
-  for (const error of outcome.unclean) say(`While stopping: ${messageOf(error)}`)
-  return exitCodeOf(outcome)
+  return { close: () => gateway.close(flags.grace * SECOND) }
 }
 
 export const serve = command({
@@ -297,11 +168,7 @@ export const serve = command({
   ],
   async run(flags, _args, given) {
     checkAddress(flags)
-    if (flags['input-format'] === 'text') throw usage('The gateway writes events as JSON: --input-format is json here.')
-    if (flags['session-from'] !== undefined)
-      throw usage('The gateway writes events with their session as the key: --session-from is key here.')
-    rulesOf(flags, given)
-    if (flags['metrics-port'] === undefined) refuseIdle(given, ['metrics-host'], '--metrics-port P')
+    checkFront(flags, given)
     tlsOf(flags)
     for (const url of flags['worker-metrics'])
       if (!/^https?:\/\/[^/?#]+$/.test(url))
@@ -316,36 +183,6 @@ export const serve = command({
       short: process.stderr.isTTY === true,
     })
     const stopping = untilSignal('Stopping: answers under way have their time. Once more ends at once.')
-    if (flags['with-worker'])
-      return withModel(flags.model, flags, (loaded) => {
-        const { warn: _, ...blocks } = blocksOf(flags, given, loaded.model)
-        return withLog(
-          flags,
-          (log) => withWorker(flags, log, loaded, settingsOf(flags, given, blocks), blocks, logger, stopping),
-          {
-            sessionTimeout: flags['session-timeout'],
-          },
-        )
-      })
-    const workersOwn = Object.keys({ ...workerFlags, ...metricsFlags }).filter((name) => !OPENING.includes(name))
-    refuseIdle(given, workersOwn, '--with-worker')
-    const served = servedOf(flags, await describePackage(flags.model, openOptions(flags), say))
-    return withExistingLog(flags, async (log) => {
-      const names = namesOf(log, flags['input-topic'])
-      await partitionsIn(log, names)
-      const verify = verifyWith(log, names, flags, async (use) => {
-        const loaded = await openPackage(flags.model, openOptions(flags))
-        try {
-          return await use(loaded, undefined)
-        } finally {
-          loaded.model.close()
-        }
-      })
-      const gateway = await start(flags, log, names, served, logger, null, verify)
-      await until(log.lost === undefined ? stopping : AbortSignal.any([stopping, log.lost]))
-      await gateway.close(flags.grace * SECOND)
-      log.lost?.throwIfAborted()
-      return 0
-    })
+    return standBefore(flags, given, logger, stopping, (behind) => start(flags, logger, behind))
   },
 })

@@ -27,9 +27,8 @@ const overview = (): string => {
     '',
     ...rows,
     '',
-    'continuo <command> --help says more. Flags also stand in continuo.json and in',
-    'variables (CONTINUO_LOG for --log). Exit codes: 0 ok, 1 failed, 2 called wrong,',
-    '3 refused to resume, 129, 130 or 143 cut short by SIGHUP, SIGINT or SIGTERM.',
+    'continuo <command> --help says more. Flags also stand in continuo.json, and in',
+    'CONTINUO_LOG for --log. Exit: 0 ok, 1 failed, 2 called wrong, 3 not resumed.',
   ].join('\n')
 }
 

@@ -2,6 +2,7 @@
  * The HTTP gateway: a client of the log. Requests become events of the input topic, answers are read from the output topics, so a gateway keeps
  * nothing that another one could not know, and any number of them may stand before one log.
  */
+import { AsyncLocalStorage } from 'node:async_hooks'
 import { STATUS_CODES } from 'node:http'
 import { isIP, type Socket } from 'node:net'
 import rateLimit from '@fastify/rate-limit'
@@ -67,8 +68,8 @@ export interface GatewayOptions {
   readonly names: TopicNames
   readonly served: Served
   readonly host: string
-  /** 0 takes a free one. */
-  readonly port: number
+  /** 0 takes a free one; null: nobody reaches it but by `ask`. */
+  readonly port: number | null
   /** Without keys, everybody who reaches the address may ask. */
   readonly keys: Keyring | null
   /** PEM. */
@@ -85,8 +86,21 @@ export interface GatewayOptions {
   readonly unready?: () => string | null
 }
 
+/** A request by whoever holds the gateway. */
+export interface InnerRequest {
+  readonly method: 'GET' | 'POST' | 'DELETE'
+  readonly path: string
+  readonly body?: object
+  readonly headers?: Readonly<Record<string, string>>
+  /** Its client goes away. */
+  readonly signal: AbortSignal
+}
+
 export interface Gateway {
+  /** '' where it listens nowhere. */
   readonly url: string
+  /** Answers as over a connection. Rejects when the signal fires. */
+  ask(request: InnerRequest): Promise<{ readonly status: number; readonly body: unknown }>
   /** Ends streams at once and accepts nothing more; answers under way have `grace` ms to end. */
   close(grace: number): Promise<void>
 }
@@ -370,6 +384,16 @@ export const serveGateway = async (options: GatewayOptions): Promise<Gateway> =>
     ended: ended.signal,
   }
   const app = create(options)
+  /** Of a request without a connection: when its client goes away. */
+  const inner = new AsyncLocalStorage<AbortSignal>()
+  app.addHook('onRequest', async (_request, { raw }) => {
+    const signal = inner.getStore()
+    if (signal === undefined) return
+    const leave = (): void => void raw.destroy()
+    if (signal.aborted) leave()
+    signal.addEventListener('abort', leave)
+    raw.once('close', () => signal.removeEventListener('abort', leave))
+  })
   const end = async (): Promise<void> => {
     closing.abort()
     ended.abort()
@@ -412,15 +436,24 @@ export const serveGateway = async (options: GatewayOptions): Promise<Gateway> =>
     tokenRoutes(app, service)
     const { boards, verify } = options
     consoleRoutes(app, { service, counter, feed, partitions, boards: boards.length > 0, verify })
-    await app.listen({ host, port })
+    await (port === null ? app.ready() : app.listen({ host, port }))
   } catch (error) {
     await end()
-    throw whyNoPort(error, host, port) ?? error
+    throw (port === null ? null : whyNoPort(error, host, port)) ?? error
   }
   const address = app.server.address()
   const taken = typeof address === 'object' && address !== null ? address.port : port
   return {
-    url: `${options.tls === null ? 'http' : 'https'}://${isIP(host) === 6 ? `[${host}]` : host}:${taken}`,
+    async ask({ method, path, body, headers, signal }) {
+      const given = { method, url: path, headers: { ...headers }, ...(body !== undefined && { payload: body }) }
+      // It begins when it is waited for, so that is done within.
+      const answered = await inner.run(signal, async () => await app.inject(given))
+      return { status: answered.statusCode, body: JSON.parse(answered.payload) as unknown }
+    },
+    url:
+      port === null
+        ? ''
+        : `${options.tls === null ? 'http' : 'https'}://${isIP(host) === 6 ? `[${host}]` : host}:${taken}`,
     async close(grace) {
       closing.abort()
       const over = setTimeout(() => ended.abort(), grace)

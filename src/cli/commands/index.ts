@@ -8,6 +8,7 @@ export const COMMANDS: readonly Entry[] = [
   ...group('run', [
     { name: 'run', summary: 'read input, write tokens', load: async () => (await import('./run.ts')).run },
     { name: 'serve', summary: 'answer over HTTP', load: async () => (await import('./serve.ts')).serve },
+    { name: 'mcp', summary: 'tools for agents (MCP)', load: async () => (await import('./mcp.ts')).mcp },
     { name: 'feed', summary: 'send a file to a session', load: async () => (await import('./feed.ts')).feed },
     { name: 'cancel', summary: 'end a request', load: async () => (await import('./cancel.ts')).cancel },
     { name: 'demo', summary: 'read the shipped texts', load: async () => (await import('./demo.ts')).demo },

@@ -6,10 +6,12 @@ import type { TopicNames } from '../../topics/index.ts'
 import { ensureTopics, namesOf, partitionsIn } from '../client/topics.ts'
 import { messageOf } from '../errors.ts'
 import type { Verify } from '../gateway/console-verify.ts'
+import { type AnswerSpans, openAnswerSpans } from '../gateway/genai-spans.ts'
 import type { Served } from '../gateway/service.ts'
 import { openForm } from '../models/chat/index.ts'
 import { type Described, describePackage, type ModelPackage, openPackage } from '../models/open.ts'
 import type { Logger } from '../observe/log.ts'
+import { namesCollector, openTraces } from '../observe/tracing.ts'
 import { refuseCompacted } from '../operators/compacted-input.ts'
 import type { WorkerSettings } from '../operators/settings.ts'
 import { type VerifiedAtRest, verifyAtRest } from '../operators/verify-rest.ts'
@@ -18,7 +20,7 @@ import { type Hosted, host as hostWorker, type Outcome } from '../worker/host.ts
 import type { ExitCode } from './command.ts'
 import { exitCodeOf } from './commands/run.ts'
 import { blocksOf, checkInput, openOptions, withExistingLog, withLog, withModel } from './common.ts'
-import { refuseIdle, usage, type Values } from './flags.ts'
+import { optional, refuseIdle, usage, type Values } from './flags.ts'
 import { checkRules, rulesOf } from './input-flags.ts'
 import { say } from './output.ts'
 import { metricsFlags, type placeFlags, settingsOf, workerFlags } from './worker-flags.ts'
@@ -30,6 +32,7 @@ const OPENING = ['overflow', 'cache-dtype', 'experts-from']
 export type FrontFlags = Values<typeof placeFlags & typeof workerFlags & typeof metricsFlags> & {
   readonly 'with-worker': boolean
   readonly 'model-name': string | undefined
+  readonly otlp: string | undefined
 }
 
 /** What such a front is opened on. */
@@ -40,6 +43,8 @@ export interface Behind {
   /** The worker of this process, once it has joined its group; null: there is none. */
   readonly hosted: (() => Hosted | null) | null
   readonly verify: Verify
+  /** Where spans are sent: those of answers. */
+  readonly spans: AnswerSpans | undefined
 }
 
 /** Opens the front; what it gives is closed when the process is to end. */
@@ -97,6 +102,14 @@ const until = (signal: AbortSignal): Promise<void> =>
     else signal.addEventListener('abort', () => resolve(), { once: true })
   })
 
+/** The flag of the collector, in the commands that stand before a log. */
+export const otlpFlag = optional(
+  'URL',
+  "send OpenTelemetry's span of each answer, and a worker's of each event, to this collector (OTLP over HTTP); OTEL_EXPORTER_OTLP_ENDPOINT does the same",
+)
+
+const isTraced = ({ otlp }: FrontFlags): boolean => otlp !== undefined || namesCollector(process.env)
+
 const withWorker = async (
   flags: FrontFlags,
   log: EventLog,
@@ -105,6 +118,7 @@ const withWorker = async (
   blocks: Blocks,
   logger: Logger,
   stopping: AbortSignal,
+  spans: AnswerSpans | undefined,
   open: OpenFront,
 ): Promise<ExitCode> => {
   const names = namesOf(log, flags['input-topic'])
@@ -116,6 +130,8 @@ const withWorker = async (
   await refuseCompacted(log, names.chunks)
   const described = await describePackage(flags.model, openOptions(flags), () => undefined)
   const port = flags['metrics-port']
+  const { group, otlp: endpoint } = flags
+  const traces = isTraced(flags) ? await openTraces({ log, topic: names.chunks, group, endpoint }) : undefined
   const ending = new AbortController()
   let hosted: Hosted | null = null
   const started = Promise.withResolvers<void>()
@@ -127,6 +143,7 @@ const withWorker = async (
     untilIdle: null,
     metrics: port === undefined ? null : { port, host: flags['metrics-host'] },
     logger,
+    traces,
     stopping: ending.signal,
     onStarted(worker) {
       hosted = worker
@@ -141,7 +158,7 @@ const withWorker = async (
     const verify = verifyWith(log, names, flags, (use) => use(loaded, blocks))
     // A worker that cannot join its group, on a full disk for example, ends the command before anybody is told of an address.
     await Promise.race([started.promise, hosting])
-    const front = await open({ log, names, served, hosted: () => hosted, verify })
+    const front = await open({ log, names, served, hosted: () => hosted, verify, spans })
     // The worker ends first only where it cannot go on.
     await Promise.race([until(stopping), hosting.catch(() => undefined)])
     await front.close()
@@ -164,27 +181,12 @@ export const checkFront = (flags: FrontFlags, given: ReadonlySet<string>): void 
   if (flags['metrics-port'] === undefined) refuseIdle(given, ['metrics-host'], '--metrics-port P')
 }
 
-/** Opens the log, with a worker where the flags ask for one, and the front before it, until `stopping` fires or the worker cannot go on. */
-export const standBefore = async (
+const withoutWorker = async (
   flags: FrontFlags,
-  given: ReadonlySet<string>,
-  logger: Logger,
   stopping: AbortSignal,
+  spans: AnswerSpans | undefined,
   open: OpenFront,
 ): Promise<ExitCode> => {
-  if (flags['with-worker'])
-    return withModel(flags.model, flags, (loaded) => {
-      const { warn: _, ...blocks } = blocksOf(flags, given, loaded.model)
-      return withLog(
-        flags,
-        (log) => withWorker(flags, log, loaded, settingsOf(flags, given, blocks), blocks, logger, stopping, open),
-        {
-          sessionTimeout: flags['session-timeout'],
-        },
-      )
-    })
-  const workersOwn = Object.keys({ ...workerFlags, ...metricsFlags }).filter((name) => !OPENING.includes(name))
-  refuseIdle(given, workersOwn, '--with-worker')
   const served = servedOf(flags, await describePackage(flags.model, openOptions(flags), say))
   return withExistingLog(flags, async (log) => {
     const names = namesOf(log, flags['input-topic'])
@@ -197,10 +199,37 @@ export const standBefore = async (
         loaded.model.close()
       }
     })
-    const front = await open({ log, names, served, hosted: null, verify })
+    const front = await open({ log, names, served, hosted: null, verify, spans })
     await until(log.lost === undefined ? stopping : AbortSignal.any([stopping, log.lost]))
     await front.close()
     log.lost?.throwIfAborted()
     return 0
   })
+}
+
+/** Opens the log, with a worker where the flags ask for one, and the front before it, until `stopping` fires or the worker cannot go on. */
+export const standBefore = async (
+  flags: FrontFlags,
+  given: ReadonlySet<string>,
+  logger: Logger,
+  stopping: AbortSignal,
+  open: OpenFront,
+): Promise<ExitCode> => {
+  if (!flags['with-worker']) {
+    const workersOwn = Object.keys({ ...workerFlags, ...metricsFlags }).filter((name) => !OPENING.includes(name))
+    refuseIdle(given, workersOwn, '--with-worker')
+  }
+  const spans = isTraced(flags) ? await openAnswerSpans(flags.otlp) : undefined
+  try {
+    if (!flags['with-worker']) return await withoutWorker(flags, stopping, spans, open)
+    return await withModel(flags.model, flags, (loaded) => {
+      const { warn: _, ...blocks } = blocksOf(flags, given, loaded.model)
+      const settings = settingsOf(flags, given, blocks)
+      return withLog(flags, (log) => withWorker(flags, log, loaded, settings, blocks, logger, stopping, spans, open), {
+        sessionTimeout: flags['session-timeout'],
+      })
+    })
+  } finally {
+    await spans?.close()
+  }
 }

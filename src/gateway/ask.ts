@@ -18,6 +18,8 @@ export interface Topics {
   readonly unfinished: Unfinished
   readonly tokens: Tail
   readonly deadLetters: Tail
+  /** Of the events that are sent, beside those that every event has. */
+  readonly headers?: Headers
 }
 
 /** Positions in the output topics before anything was sent: what the events cause comes at or behind them. */
@@ -51,7 +53,7 @@ const isOfOther = (fed: Fed): fed is Exclude<Fed, ChunkInput> => Array.isArray(f
  * Throws a Refusal (429) where the session or the key has too many that are not finished.
  */
 const append = async (
-  { log, names, unfinished }: Topics,
+  { log, names, unfinished, headers: more = [] }: Topics,
   session: string,
   key: string | null,
   feds: readonly Fed[],
@@ -62,7 +64,7 @@ const append = async (
     key,
     events.map(([, event]) => event),
   )
-  const headers: Headers = key === null ? [] : [[SHARE_HEADER, Buffer.from(key)]]
+  const headers: Headers = [...more, ...(key === null ? [] : [[SHARE_HEADER, Buffer.from(key)] as const])]
   async function* records(): AsyncGenerator<RecordIn> {
     for (const [id, event] of events) yield { ...chunkRecord(id, event), headers }
   }

@@ -212,7 +212,7 @@ export const answer = async (
   answering: Answering,
 ): Promise<FastifyReply> => {
   const { service, counter, turns, prefixes } = answering
-  const { served, limits, metrics, sessions, topics } = service
+  const { served, limits, metrics, genai, sessions, topics } = service
   checkModel(served, job.model)
   if (job.maxTokens > limits.tokens)
     throw new Refusal(
@@ -226,6 +226,7 @@ export const answer = async (
   if (stops.length > MOST_STOPS)
     throw new Refusal(400, `At most ${MOST_STOPS - job.formStops.length} stop texts can be given.`, { param: 'stop' })
   counter.enter(reply, job.stream ? 'stream' : 'whole')
+  genai.asked(reply, job)
   const gone = goneSignal(reply)
   const late = AbortSignal.timeout(limits.answer)
   const ends = AbortSignal.any([gone, late, service.ended])
@@ -260,7 +261,7 @@ export const answer = async (
     if (ends.aborted) throw cut()
     const { start = 'plain' } = prompt
     let shape: Shape | undefined
-    const sent = await send(topics, session, request.keyName, (place) => {
+    const sent = await send({ ...topics, headers: genai.headersOf(reply) }, session, request.keyName, (place) => {
       shape = job.shape({ ...place, session, promptTokens: prompt.tokens, cachedTokens: cached, start })
       return [
         ...before,
@@ -311,12 +312,14 @@ export const answer = async (
           if (reading !== null && run.fromPulse !== read) throw new PrefixGone()
           metrics.began(reply)
           metrics.prompted(reply, read, cached)
+          genai.began(reply, run.ids.length)
         }
         answered.push(...run.ids)
         const piece = collected.push(run)
         // The next request of this session asks where it stands.
         if (piece.finish !== null && lasts) await sessions.finished(session, run.cause.offset, ends)
         if (piece.finish !== null) reading?.answered(answered)
+        if (piece.finish !== null) genai.ended(reply, { id: told.requestId, finish: piece.finish, usage: usage() })
         yield piece
         if (piece.finish !== null) return
       }
@@ -388,6 +391,7 @@ export const answer = async (
     }
     const failed = (error: unknown): ServerEvent => {
       const refusal = failureOf(service, error)
+      genai.failed(reply, refusal)
       return job.failed?.(refusal) ?? { data: bodyOf(refusal) }
     }
     await sendEvents(reply, events(), { stall: limits.stall, gone, failed })

@@ -2,7 +2,6 @@
  * The HTTP gateway: a client of the log. Requests become events of the input topic, answers are read from the output topics, so a gateway keeps
  * nothing that another one could not know, and any number of them may stand before one log.
  */
-import { AsyncLocalStorage } from 'node:async_hooks'
 import { STATUS_CODES } from 'node:http'
 import { isIP, type Socket } from 'node:net'
 import rateLimit from '@fastify/rate-limit'
@@ -21,6 +20,9 @@ import type { BoardSource } from './boards.ts'
 import { createFeed } from './console-feed.ts'
 import { consoleRoutes } from './console-routes.ts'
 import type { Verify } from './console-verify.ts'
+import { createGenAi } from './genai.ts'
+import type { AnswerSpans } from './genai-spans.ts'
+import { type Ask, innerOf } from './inner.ts'
 import { type Keyring, keysIn } from './keys.ts'
 import { createGatewayMetrics, metricsRoute } from './metrics.ts'
 import { openaiRoutes } from './openai-routes.ts'
@@ -82,25 +84,16 @@ export interface GatewayOptions {
   readonly boards: readonly BoardSource[]
   /** Recomputes the log with the model, for the console; null: there is no model for it. */
   readonly verify: Verify | null
+  /** Spans of answers; undefined: none are made. Whoever opened them closes them. */
+  readonly spans?: Pick<AnswerSpans, 'begin'> | undefined
   /** Of a worker in this process: why it is not ready; null: it is, or there is none. */
   readonly unready?: () => string | null
-}
-
-/** A request by whoever holds the gateway. */
-export interface InnerRequest {
-  readonly method: 'GET' | 'POST' | 'DELETE'
-  readonly path: string
-  readonly body?: object
-  readonly headers?: Readonly<Record<string, string>>
-  /** Its client goes away. */
-  readonly signal: AbortSignal
 }
 
 export interface Gateway {
   /** '' where it listens nowhere. */
   readonly url: string
-  /** Answers as over a connection. Rejects when the signal fires. */
-  ask(request: InnerRequest): Promise<{ readonly status: number; readonly body: unknown }>
+  readonly ask: Ask
   /** Ends streams at once and accepts nothing more; answers under way have `grace` ms to end. */
   close(grace: number): Promise<void>
 }
@@ -361,6 +354,8 @@ export const serveGateway = async (options: GatewayOptions): Promise<Gateway> =>
   sessions.caughtUp.then(prefixes.caughtUp, noteFailure)
   const counter = openCounter(limits.open)
   const metrics = createGatewayMetrics(counter)
+  let taken = port
+  const genai = createGenAi(metrics.registry, { host, port: () => taken }, options.spans)
   const service: Service = {
     topics: {
       log: placing(log, names.chunks, () => sessions.partitioner),
@@ -380,20 +375,12 @@ export const serveGateway = async (options: GatewayOptions): Promise<Gateway> =>
     },
     noteFailure,
     metrics,
+    genai,
     closing: closing.signal,
     ended: ended.signal,
   }
   const app = create(options)
-  /** Of a request without a connection: when its client goes away. */
-  const inner = new AsyncLocalStorage<AbortSignal>()
-  app.addHook('onRequest', async (_request, { raw }) => {
-    const signal = inner.getStore()
-    if (signal === undefined) return
-    const leave = (): void => void raw.destroy()
-    if (signal.aborted) leave()
-    signal.addEventListener('abort', leave)
-    raw.once('close', () => signal.removeEventListener('abort', leave))
-  })
+  const ask = innerOf(app)
   const end = async (): Promise<void> => {
     closing.abort()
     ended.abort()
@@ -412,7 +399,10 @@ export const serveGateway = async (options: GatewayOptions): Promise<Gateway> =>
     app.server.maxConnections = MOST_CONNECTIONS
     app.removeContentTypeParser('text/plain')
     manners(app, logger)
-    app.addHook('onResponse', async (request, reply) => metrics.answered(request, reply))
+    app.addHook('onResponse', async (request, reply) => {
+      metrics.answered(request, reply)
+      genai.over(request, reply)
+    })
     guard(app, options)
     if (limits.rate > 0)
       await app.register(rateLimit, {
@@ -442,14 +432,9 @@ export const serveGateway = async (options: GatewayOptions): Promise<Gateway> =>
     throw (port === null ? null : whyNoPort(error, host, port)) ?? error
   }
   const address = app.server.address()
-  const taken = typeof address === 'object' && address !== null ? address.port : port
+  if (typeof address === 'object' && address !== null) taken = address.port
   return {
-    async ask({ method, path, body, headers, signal }) {
-      const given = { method, url: path, headers: { ...headers }, ...(body !== undefined && { payload: body }) }
-      // It begins when it is waited for, so that is done within.
-      const answered = await inner.run(signal, async () => await app.inject(given))
-      return { status: answered.statusCode, body: JSON.parse(answered.payload) as unknown }
-    },
+    ask,
     url:
       port === null
         ? ''

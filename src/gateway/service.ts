@@ -5,6 +5,7 @@ import type { ChatForm } from '../models/chat/index.ts'
 import type { Tokenizer } from '../models/tokenizer/index.ts'
 import type { Topics } from './ask.ts'
 import type { Hello } from './console-types.ts'
+import type { GenAi } from './genai.ts'
 import type { GatewayMetrics } from './metrics.ts'
 import { PREFIX_NAMES, type PrefixBounds } from './prefixes.ts'
 import { asRefusal, bodyOf, Refusal } from './refusal.ts'
@@ -54,6 +55,7 @@ export interface Service {
   /** Work that no client waits for; the gateway ends after it. A rejection is noted. */
   inBackground(work: Promise<void>): void
   readonly metrics: Pick<GatewayMetrics, 'began' | 'prompted' | 'sent'>
+  readonly genai: GenAi
   /** Takes note of an error that no answer can carry any more. */
   noteFailure(error: unknown): void
   /** Fires when the gateway shall end: streams end at once. */

@@ -191,9 +191,18 @@ const tracingOf = (api: Api, tracer: Tracer, options: TracesOptions, partition: 
 export const namesCollector = (env: NodeJS.ProcessEnv): boolean =>
   Boolean(env.OTEL_EXPORTER_OTLP_ENDPOINT || env.OTEL_EXPORTER_OTLP_TRACES_ENDPOINT)
 
-/** Loads what makes spans and sends them. Throws INVALID where that is not installed, or `endpoint` is no URL. */
-export const openTraces = async (options: TracesOptions): Promise<Traces> => {
-  const { endpoint } = options
+export interface OpenTracer {
+  readonly api: Api
+  readonly tracer: Tracer
+  /** Sends what is left. */
+  close(): Promise<void>
+}
+
+/**
+ * Loads what makes spans and sends them. `endpoint`: of the collector, without path; undefined: OpenTelemetry's variables say where it is. Throws
+ * INVALID where the modules are not installed, or `endpoint` is no URL.
+ */
+export const openTracer = async (endpoint: string | undefined): Promise<OpenTracer> => {
   if (endpoint !== undefined && !/^https?:\/\//.test(endpoint))
     throw new ContinuoError(
       'INVALID',
@@ -206,10 +215,12 @@ export const openTraces = async (options: TracesOptions): Promise<Traces> => {
     resource: resources.defaultResource().merge(resources.resourceFromAttributes({ 'service.name': name })),
     spanProcessors: [new sdk.BatchSpanProcessor({ exporter: new otlp.OTLPTraceExporter(url) })],
   })
-  const tracer = provider.getTracer('continuo')
-  return {
-    of: (partition) => tracingOf(api, tracer, options, partition),
-    // A collector that is away must not keep a worker from ending.
-    close: () => provider.shutdown().catch(() => undefined),
-  }
+  // A collector that is away must not keep a process from ending.
+  return { api, tracer: provider.getTracer('continuo'), close: () => provider.shutdown().catch(() => undefined) }
+}
+
+/** Spans of a worker's records. Throws what `openTracer` throws. */
+export const openTraces = async (options: TracesOptions): Promise<Traces> => {
+  const { api, tracer, close } = await openTracer(options.endpoint)
+  return { of: (partition) => tracingOf(api, tracer, options, partition), close }
 }

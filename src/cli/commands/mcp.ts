@@ -3,7 +3,7 @@ import { LIMITS, serveGateway } from '../../gateway/server.ts'
 import { createLogger, LOG_LEVELS } from '../../observe/log.ts'
 import { command } from '../command.ts'
 import { choice, on, optional, whole } from '../flags.ts'
-import { checkFront, standBefore } from '../front.ts'
+import { checkFront, otlpFlag, standBefore } from '../front.ts'
 import { say } from '../output.ts'
 import { untilSignal } from '../signals.ts'
 import { metricsFlags, placeFlags, workerFlags } from '../worker-flags.ts'
@@ -22,6 +22,7 @@ export const mcp = command({
     'with-worker': on('also run a worker in this process; the flags below are its own'),
     ...workerFlags,
     ...metricsFlags,
+    otlp: otlpFlag,
     'log-level': choice(LOG_LEVELS, 'of the log on stderr', 'warn'),
   },
   notes:
@@ -40,11 +41,11 @@ export const mcp = command({
       ...LIMITS,
       ...{ rate: 0, answer: flags['answer-timeout'] * SECOND, tokens: flags['max-tokens'] },
     }
-    return standBefore(flags, given, logger, stopping, async ({ log, names, served, verify }) => {
+    return standBefore(flags, given, logger, stopping, async ({ log, names, served, verify, spans }) => {
       const { partitions } = await partitionsIn(log, names)
       const gateway = await serveGateway({
         ...{ log, names, served, host: '127.0.0.1', port: null, keys: null, tls: null },
-        ...{ limits, logger, boards: [], verify },
+        ...{ limits, logger, boards: [], verify, spans },
       })
       const { serveTools } = await import('../mcp/server.ts')
       const desk = { log, names, partitions, gateway, model: served.id, verify, maxTokens: limits.tokens }

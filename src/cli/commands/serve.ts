@@ -10,7 +10,7 @@ import { readiness } from '../../observe/readiness.ts'
 import type { Hosted } from '../../worker/host.ts'
 import { command } from '../command.ts'
 import { choice, list, on, optional, text, usage, type Values, whole } from '../flags.ts'
-import { type Behind, checkFront, standBefore } from '../front.ts'
+import { type Behind, checkFront, otlpFlag, standBefore } from '../front.ts'
 import { openUrl } from '../open-url.ts'
 import { print, printJson, say } from '../output.ts'
 import { untilSignal } from '../signals.ts'
@@ -77,6 +77,7 @@ const FLAGS = {
   'with-worker': on('also run a worker in this process; the flags below are its own'),
   ...workerFlags,
   ...metricsFlags,
+  otlp: otlpFlag,
   'log-level': choice(LOG_LEVELS, 'of the log on stderr', 'info'),
 }
 type Flags = Values<typeof FLAGS> & { readonly json: boolean }
@@ -117,7 +118,7 @@ const checkAddress = ({ host, keys }: Flags): void => {
 const start = async (
   flags: Flags,
   logger: Logger,
-  { log, names, served, hosted, verify }: Behind,
+  { log, names, served, hosted, verify, spans }: Behind,
 ): Promise<{ close(): Promise<void> }> => {
   const worker = hosted && (() => hosted()?.worker ?? null)
   const unready = (): string | null => {
@@ -144,6 +145,7 @@ const start = async (
       ...flags['worker-metrics'].map(boardAt),
     ],
     verify,
+    spans,
     ...(worker !== null && { unready }),
   })
   if (flags.json) printJson({ type: 'listening', url: gateway.url, model: served.id, worker: worker !== null })

@@ -92,7 +92,8 @@ export async function* batched(records: AsyncIterable<RecordIn | null>): AsyncGe
       size = 0
       continue
     }
-    const bytes = (record.key?.length ?? 0) + (record.value?.length ?? 0) + 100
+    const beside = (record.headers ?? []).reduce((sum, [name, content]) => sum + name.length + content.length, 0)
+    const bytes = (record.key?.length ?? 0) + (record.value?.length ?? 0) + beside + 100
     if (batch.length > 0 && size + bytes > BATCH_BYTES) {
       yield batch
       batch = []

@@ -7,6 +7,7 @@ import { batched, chunkRecord } from '../client/chunks.ts'
 import { headersOf, textIn } from '../client/records.ts'
 import type { Tail } from '../client/tail.ts'
 import { ContinuoError } from '../errors.ts'
+import { ASKED_HEADER } from '../operators/asked.ts'
 import { SHARE_HEADER } from '../operators/shares.ts'
 import type { EventLog, Headers, RecordIn, StoredRecord } from '../streams/log.ts'
 import { Refusal } from './refusal.ts'
@@ -29,24 +30,32 @@ export interface Place {
   readonly deadLettersFrom: number
 }
 
-export interface Sent extends Place {
+/** The same with the position in the input topic: the events come at or behind it. */
+export interface Begun extends Place {
+  readonly chunksFrom: number
+}
+
+export interface Sent extends Begun {
   /** Of the events, in their order. */
   readonly offsets: readonly number[]
 }
 
-export const placeOf = async ({ log, names }: Topics, session: string): Promise<Place> => {
+export const placeOf = async ({ log, names }: Topics, session: string): Promise<Begun> => {
   const partition = await log.partitionOf(names.chunks, Buffer.from(session))
-  const [tokens, letters] = await Promise.all([
+  const [chunks, tokens, letters] = await Promise.all([
+    log.bounds(names.chunks, partition),
     log.bounds(names.tokens, partition),
     log.bounds(names.deadletters, partition),
   ])
-  return { partition, tokensFrom: tokens.end, deadLettersFrom: letters.end }
+  return { partition, chunksFrom: chunks.end, tokensFrom: tokens.end, deadLettersFrom: letters.end }
 }
 
 /** An event, and its session where that is another one of the partition. */
 export type Fed = ChunkInput | readonly [session: string, event: ChunkInput]
 
 const isOfOther = (fed: Fed): fed is Exclude<Fed, ChunkInput> => Array.isArray(fed)
+/** What stands beside an event, for gateways that are asked for it later (operators/asked.ts). */
+export type AskedWith = (event: ChunkInput) => Uint8Array | undefined
 
 /**
  * Appends the events, which count for this session and key, and returns their offsets. Rejects with what the log rejects with; some may be in the log then.
@@ -57,6 +66,7 @@ const append = async (
   session: string,
   key: string | null,
   feds: readonly Fed[],
+  asked: AskedWith = () => undefined,
 ): Promise<number[]> => {
   const events = feds.map((fed) => (isOfOther(fed) ? fed : ([session, fed] as const)))
   const admitted = unfinished.admit(
@@ -66,7 +76,13 @@ const append = async (
   )
   const headers: Headers = [...more, ...(key === null ? [] : [[SHARE_HEADER, Buffer.from(key)] as const])]
   async function* records(): AsyncGenerator<RecordIn> {
-    for (const [id, event] of events) yield { ...chunkRecord(id, event), headers }
+    for (const [id, event] of events) {
+      const beside = asked(event)
+      yield {
+        ...chunkRecord(id, event),
+        headers: beside === undefined ? headers : [...headers, [ASKED_HEADER, beside]],
+      }
+    }
   }
   try {
     const offsets: number[] = []
@@ -89,10 +105,11 @@ export const send = async (
   topics: Topics,
   session: string,
   key: string | null,
-  events: (place: Place) => readonly Fed[],
+  events: (place: Begun) => readonly Fed[],
+  asked?: AskedWith,
 ): Promise<Sent> => {
   const place = await placeOf(topics, session)
-  return { ...place, offsets: await append(topics, session, key, events(place)) }
+  return { ...place, offsets: await append(topics, session, key, events(place), asked) }
 }
 
 /** Asks for the end of a request. Whether it was in time is told by its last run, or by a dead letter. Rejects as `append` does. */
@@ -142,18 +159,27 @@ export async function* merged<T>(sources: readonly AsyncGenerator<T>[], stop: ()
 export class EventRefused extends Refusal {
   /** That of the event. */
   readonly offset: number
-  constructor(offset: number, message: string, code: string) {
+  /** Of one that was to be done once, and was: that of the first event with its key. */
+  readonly first: number | null
+  constructor(offset: number, first: number | null, message: string, code: string) {
     super(400, message, { code })
     this.offset = offset
+    this.first = first
   }
 }
 
-/** Of a context that is full, in the words and by the code that clients look for. */
-const refusedBy = (reason: string, offset: number): EventRefused => {
+/** The refusal that a dead letter tells. Of a context that is full, in the words and by the code that clients look for. */
+export const refusalIn = (record: StoredRecord): EventRefused => {
+  const headers = headersOf(record)
+  const reason = headers[DEAD_LETTER_HEADERS.reason] ?? 'The event was refused without a reason.'
+  const offset = Number(headers[DEAD_LETTER_HEADERS.offset])
+  const first = headers[DEAD_LETTER_HEADERS.first]
+  const of = first === undefined ? null : Number(first)
   const [, needed, most] = /^context overflow: (\d+) positions exceed the (\d+) of one context/.exec(reason) ?? []
-  if (needed === undefined) return new EventRefused(offset, reason, 'event_refused')
+  if (needed === undefined) return new EventRefused(offset, of, reason, 'event_refused')
   return new EventRefused(
     offset,
+    of,
     `This model's maximum context length is ${most} tokens, and the request makes it ${needed}. Leave out what stands first, or begin another session.`,
     'context_length_exceeded',
   )
@@ -179,12 +205,8 @@ export async function* refusalsOf(
   wanted: Pick<Wanted, 'letter'>,
   signal: AbortSignal,
 ): AsyncGenerator<Refusal> {
-  for await (const record of deadLetters.records(partition, session, deadLettersFrom, signal)) {
-    const headers = headersOf(record)
-    const offset = Number(headers[DEAD_LETTER_HEADERS.offset])
-    if (wanted.letter(offset, record))
-      yield refusedBy(headers[DEAD_LETTER_HEADERS.reason] ?? 'The event was refused without a reason.', offset)
-  }
+  for await (const record of deadLetters.records(partition, session, deadLettersFrom, signal))
+    if (wanted.letter(Number(headersOf(record)[DEAD_LETTER_HEADERS.offset]), record)) yield refusalIn(record)
 }
 
 /**

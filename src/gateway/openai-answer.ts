@@ -10,10 +10,10 @@ import type { Start } from '../models/chat/thoughts.ts'
 import { type Answer, openAnswer, type Piece } from './answer.ts'
 import {
   answersTo,
+  type Begun,
   EventRefused,
   type Fed,
   generatedIn,
-  type Place,
   type Sent,
   send,
   sendCancel,
@@ -77,7 +77,7 @@ export interface Shape {
 }
 
 /** What is known of an answer when it is asked for. */
-export interface Asking extends Place {
+export interface Asking extends Begun {
   readonly session: string
   /** See `Prompt`. */
   readonly promptTokens: number | null
@@ -100,6 +100,8 @@ export interface Prompt {
 export interface Job {
   readonly model: string
   readonly session: string | undefined
+  /** The name of a session of its own; default: one that nobody has. */
+  readonly name?: string | undefined
   /** What is fed before the answer. Throws a Refusal, or INVALID. */
   prompt(standing: Standing): Prompt
   /** Ends of an answer that belong to the form, not to the request. */
@@ -118,19 +120,27 @@ export interface Job {
   readonly after?: string
   /** A session of the request's own stays open after the answer, which can be had later: it goes on when its client goes away. */
   readonly keepsSession: boolean
+  /** Stands beside the event that asks, for who asks for the answer later. */
+  readonly beside?: Uint8Array
+  /** The client is answered as soon as the request is in the log, and the answer is made without it. It is kept. */
+  readonly background?: boolean
   shape(asking: Asking): Shape
+  /** The last events of a stream that fails, of an answer that has a shape already. `over`: nothing more comes of the request. Default: `failed`. */
+  failing?(refusal: Refusal, shape: Shape | undefined, over: boolean): readonly ServerEvent[]
   /** The last event of a stream that fails. Default: as OpenAI's clients read it. */
   failed?(refusal: Refusal): ServerEvent
 }
 
+/** Begins the name of a session that a request has for itself. */
+export const OWN_SESSION = 'api-'
 /** Records of the topic that are searched for the last answer of a session. */
 const LOOK_BACK = 1024
 /** What proxies write into their logs for a request whose client went away before it was answered. */
 const CLIENT_GONE = 499
 /** How long a stream waits for its first token before it sends its headers, ms: by then most of what is refused was. */
-const OPENING = 1000
+export const OPENING = 1000
 /** Tokens of a record that a client waits for in a stream. */
-const STREAM_RUN = 1
+export const STREAM_RUN = 1
 /** The most stop texts that an event takes. */
 export const MOST_STOPS = 16
 
@@ -142,7 +152,7 @@ export interface Answering {
 }
 
 /** The end of a session's last answer; null where that is too long ago to be found. */
-const lastAnswer = async (session: string, { topics }: Service) => {
+export const lastAnswer = async (session: string, { topics }: Service) => {
   const { log, names } = topics
   const key = Buffer.from(session)
   const partition = await log.partitionOf(names.chunks, key)
@@ -163,10 +173,15 @@ const lastAnswer = async (session: string, { topics }: Service) => {
 /** The session that was to be forked for a request is not there any more, or stands elsewhere. */
 class PrefixGone extends Error {}
 
-const standingOf = async (session: string, { formStops, after }: Job, { service, turns }: Answering) => {
-  const view = service.sessions.get(session)
+export const standingOf = async (
+  session: string,
+  named: boolean,
+  { formStops, after }: Pick<Job, 'formStops' | 'after'>,
+  { service, turns }: Answering,
+) => {
+  const view = named ? service.sessions.get(session) : undefined
   const closed = view?.status === 'closed'
-  const begun = view === undefined ? turns.begun.get(session) === true : !closed && view.pulse > view.origin
+  const begun = view === undefined ? named && turns.begun.get(session) === true : !closed && view.pulse > view.origin
   const looks = (begun && formStops.length > 0) || after !== undefined
   const last = looks ? await lastAnswer(session, service) : null
   if (after !== undefined && (!begun || last?.requestId !== after))
@@ -174,12 +189,52 @@ const standingOf = async (session: string, { formStops, after }: Job, { service,
       code: 'previous_response_not_last',
       param: 'previous_response_id',
     })
+  if (after !== undefined && last?.finish === null)
+    throw new Refusal(409, 'That response is still made, so nothing can follow it yet. Ask again when it is over.', {
+      code: 'previous_response_not_over',
+      param: 'previous_response_id',
+    })
   const stopped = begun && last?.finish === 'stop' && formStops.some((stop) => last.text.endsWith(stop))
   return { closed, pulse: view?.pulse ?? 0, standing: { fresh: !begun, stopped } }
 }
 
+/** The stop texts of a job. Throws a Refusal for another model, for too many tokens, and for too many of them. */
+export const checkedStops = (job: Job, { served, limits }: Service): string[] => {
+  checkModel(served, job.model)
+  if (job.maxTokens > limits.tokens)
+    throw new Refusal(
+      400,
+      `At most ${limits.tokens} tokens of one answer are given here, ${job.maxTokens} were asked for.`,
+      {
+        param: 'max_tokens',
+      },
+    )
+  const stops = [...job.formStops, ...job.stop]
+  if (stops.length > MOST_STOPS)
+    throw new Refusal(400, `At most ${MOST_STOPS - job.formStops.length} stop texts can be given.`, { param: 'stop' })
+  return stops
+}
+
+/** What ends an answer before its end, and why it did. `alone`: it goes on without its client. */
+export const endingOf = (reply: FastifyReply, { limits, ended }: Service, alone = false) => {
+  const gone = goneSignal(reply)
+  const late = AbortSignal.timeout(limits.answer)
+  const ends = AbortSignal.any([...(alone ? [] : [gone]), late, ended])
+  const cut = (): Refusal =>
+    late.aborted
+      ? new Refusal(
+          504,
+          `There was no whole answer within ${limits.answer / 1000} seconds. Does a worker serve this log?`,
+          { code: 'timeout' },
+        )
+      : gone.aborted
+        ? new Refusal(CLIENT_GONE, 'The client went away.', { code: 'client_gone' })
+        : new Refusal(503, 'The gateway is ending. Ask again.', { code: 'ending' })
+  return { gone, ends, cut }
+}
+
 /** A request that is in the log. */
-interface Asked {
+export interface Asked {
   readonly session: string
   readonly key: string | null
   readonly requestId: string
@@ -192,13 +247,23 @@ interface Asked {
 }
 
 /** Ends a request that nobody reads any more. Where its session goes on, this waits for the end: the next request asks what the last answer was. */
-const abandon = async ({ topics, sessions, limits, ended }: Service, asked: Asked): Promise<void> => {
+export const abandon = async ({ topics, sessions, limits, ended }: Service, asked: Asked): Promise<void> => {
   const { session, key, requestId, sent, wanted, lasts } = asked
   await sendCancel(topics, session, key, requestId)
   if (!lasts) return
   const until = AbortSignal.any([AbortSignal.timeout(limits.answer), ended])
   for await (const { finish, cause } of answersTo(topics, session, sent, wanted, until))
     if (finish !== null) await sessions.finished(session, cause.offset, until)
+}
+
+/** Takes what comes of an answer that no client waits for: the next request of its session waits until it is over, or this gateway's time for it. */
+const drain = async (coming: AsyncGenerator<Piece>, ends: AbortSignal): Promise<void> => {
+  try {
+    while (!(await coming.next()).done);
+  } catch (error) {
+    // A refusal is in the log, and is told to who asks for the response.
+    if (!(error instanceof Refusal) && !ends.aborted) throw error
+  }
 }
 
 /**
@@ -213,72 +278,58 @@ export const answer = async (
 ): Promise<FastifyReply> => {
   const { service, counter, turns, prefixes } = answering
   const { served, limits, metrics, genai, sessions, topics } = service
-  checkModel(served, job.model)
-  if (job.maxTokens > limits.tokens)
-    throw new Refusal(
-      400,
-      `At most ${limits.tokens} tokens of one answer are given here, ${job.maxTokens} were asked for.`,
-      {
-        param: 'max_tokens',
-      },
-    )
-  const stops = [...job.formStops, ...job.stop]
-  if (stops.length > MOST_STOPS)
-    throw new Refusal(400, `At most ${MOST_STOPS - job.formStops.length} stop texts can be given.`, { param: 'stop' })
+  const stops = checkedStops(job, service)
   counter.enter(reply, job.stream ? 'stream' : 'whole')
   genai.asked(reply, job)
-  const gone = goneSignal(reply)
-  const late = AbortSignal.timeout(limits.answer)
-  const ends = AbortSignal.any([gone, late, service.ended])
-  const cut = (): Refusal =>
-    late.aborted
-      ? new Refusal(
-          504,
-          `There was no whole answer within ${limits.answer / 1000} seconds. Does a worker serve this log?`,
-          { code: 'timeout' },
-        )
-      : gone.aborted
-        ? new Refusal(CLIENT_GONE, 'The client went away.', { code: 'client_gone' })
-        : new Refusal(503, 'The gateway is ending. Ask again.', { code: 'ending' })
+  const { background = false } = job
+  const { gone, ends, cut } = endingOf(reply, service, background && !job.stream)
 
   const named = sessionInHeader(request) ?? job.session
   // What a session of the request's own is fed follows from the request alone, and so does where it can begin.
   const own = named === undefined ? job.prompt({ fresh: true, stopped: false }) : null
-  const ids = (await own?.ids?.()) ?? null
+  // A name that was given is for one session, in its own partition; and who answers in the background does not wait for what may have to be asked again.
+  const ids = (job.name === undefined && !background && (await own?.ids?.())) || null
   const reading = ids && (await prefixes.read(ids, job.keepsSession))
-  const session = named ?? reading?.session ?? `api-${randomUUID()}`
+  const session = named ?? job.name ?? reading?.session ?? `${OWN_SESSION}${randomUUID()}`
   const lasts = named !== undefined || job.keepsSession
   const seed = job.seed ?? randomInt(2 ** 47)
   const headers = { [SESSION_HEADER]: encodeURIComponent(session), 'x-seed': String(seed) }
   let leave = (): void => undefined
   let asked = null as Asked | null
 
-  /**
-   * Puts the request into the log behind these events, and waits for the first piece of its answer. With `isAgain` the first event ends what an
-   * attempt may have left.
-   */
-  const ask = async (before: readonly Fed[], prompt: Prompt, pulse: number, cached: number, isAgain = false) => {
+  /** The shape of what was asked last. */
+  let shaped: Shape | undefined
+
+  /** Puts the request into the log behind these events. With `isAgain` the first of them ends what an attempt may have left. */
+  const put = async (before: readonly Fed[], prompt: Prompt, pulse: number, cached: number, isAgain = false) => {
     if (ends.aborted) throw cut()
     const { start = 'plain' } = prompt
     let shape: Shape | undefined
-    const sent = await send({ ...topics, headers: genai.headersOf(reply) }, session, request.keyName, (place) => {
-      shape = job.shape({ ...place, session, promptTokens: prompt.tokens, cachedTokens: cached, start })
-      return [
-        ...before,
-        generateEvent({
-          type: 'generate',
-          requestId: shape.id,
-          maxTokens: job.maxTokens,
-          ...job.drawing,
-          topLogprobs: job.topLogprobs,
-          stop: stops,
-          seed,
-          ...(job.grammar && { grammar: job.grammar }),
-          ...(job.stream && { run: STREAM_RUN }),
-        }),
-        ...(lasts || reading !== null ? [] : [{ type: 'close' } as const]),
-      ]
-    })
+    const sent = await send(
+      { ...topics, headers: genai.headersOf(reply) },
+      session,
+      request.keyName,
+      (place) => {
+        shape = job.shape({ ...place, session, promptTokens: prompt.tokens, cachedTokens: cached, start })
+        return [
+          ...before,
+          generateEvent({
+            type: 'generate',
+            requestId: shape.id,
+            maxTokens: job.maxTokens,
+            ...job.drawing,
+            topLogprobs: job.topLogprobs,
+            stop: stops,
+            seed,
+            ...(job.grammar && { grammar: job.grammar }),
+            ...(job.stream && { run: STREAM_RUN }),
+          }),
+          ...(lasts || reading !== null ? [] : [{ type: 'close' } as const]),
+        ]
+      },
+      ({ type }) => (type === 'generate' ? job.beside : undefined),
+    )
+    shaped = shape
     const { offsets } = sent
     const wanted = wantedOf({ ...sent, offsets: isAgain ? offsets.slice(1) : offsets }, offsets[before.length]!)
     const told: Asked = { session, key: request.keyName, requestId: shape!.id, sent, wanted, lasts, over: false }
@@ -318,16 +369,23 @@ export const answer = async (
         const piece = collected.push(run)
         // The next request of this session asks where it stands.
         if (piece.finish !== null && lasts) await sessions.finished(session, run.cause.offset, ends)
-        if (piece.finish !== null) reading?.answered(answered)
-        if (piece.finish !== null) genai.ended(reply, { id: told.requestId, finish: piece.finish, usage: usage() })
+        if (piece.finish !== null) {
+          reading?.answered(answered)
+          genai.ended(reply, { id: told.requestId, finish: piece.finish, usage: usage() })
+        }
         yield piece
         if (piece.finish !== null) return
       }
       throw cut()
     }
-    const coming = pieces()
-    return { shape: shape!, collected, usage, coming, first: await coming.next() }
+    return { shape: shape!, collected, usage, coming: pieces() }
   }
+
+  /** With the first piece of the answer, which nobody waits for in the background. */
+  const withFirst = async (it: Awaited<ReturnType<typeof put>>) => ({
+    ...it,
+    first: background ? null : await it.coming.next(),
+  })
 
   /** Asks in a session of the request's own. */
   const askAlone = async (prompt: Prompt) => {
@@ -335,14 +393,14 @@ export const answer = async (
       throw new Refusal(400, 'The prompt is empty, and so is the session: there is nothing to continue.', {
         param: 'prompt',
       })
-    if (reading === null || ids === null) return ask(prompt.events, prompt, 0, 0)
+    if (reading === null || ids === null) return withFirst(await put(prompt.events, prompt, 0, 0))
     const known = { ...prompt, tokens: ids.length }
     try {
-      return await ask(reading.events, known, 0, reading.cached)
+      return await withFirst(await put(reading.events, known, 0, reading.cached))
     } catch (error) {
       if (!(error instanceof PrefixGone)) throw error
       reading.gone()
-      return ask(prefixes.again(reading, ids), known, 0, 0, true)
+      return withFirst(await put(prefixes.again(reading, ids), known, 0, 0, true))
     }
   }
 
@@ -352,19 +410,25 @@ export const answer = async (
     leave = await turns.enter(session, ends).catch((error: unknown) => {
       throw ends.aborted ? cut() : error
     })
-    const { closed, pulse, standing } = await standingOf(session, job, answering)
+    const { closed, pulse, standing } = await standingOf(session, true, job, answering)
     const prompt = job.prompt(standing)
     if (standing.fresh && prompt.events.length === 0)
       throw new Refusal(400, 'The prompt is empty, and so is the session: there is nothing to continue.', {
         param: 'prompt',
       })
-    return ask([...(closed ? [{ type: 'open' } as const] : []), ...prompt.events], prompt, pulse, 0)
+    const before = [...(closed ? [{ type: 'open' } as const] : []), ...prompt.events]
+    return withFirst(await put(before, prompt, pulse, 0))
   }
 
   const begun = begin()
+  let drained: Promise<void> | null = null
   try {
     if (!job.stream) {
       const { shape, collected, usage, coming, first } = await begun
+      if (first === null) {
+        drained = drain(coming, ends)
+        return reply.send(shape.whole([], usage()))
+      }
       const all: Piece[] = first.done ? [] : [first.value]
       for await (const piece of coming) all.push(piece)
       metrics.sent(reply, collected.completionTokens)
@@ -373,12 +437,12 @@ export const answer = async (
     // What is refused soon is refused with a status; what takes long must not look dead to proxies and clients until it comes.
     await within(OPENING, begun)
     reply.headers(headers)
-    async function* events(): AsyncGenerator<ServerEvent> {
+    async function* told(): AsyncGenerator<ServerEvent> {
       const { shape, usage, coming, first } = await begun
       try {
         yield* shape.opening()
-        if (!first.done) yield* shape.piece(first.value)
-        metrics.sent(reply, first.value?.tokens.length ?? 0)
+        if (first !== null && !first.done) yield* shape.piece(first.value)
+        metrics.sent(reply, first?.value?.tokens.length ?? 0)
         for await (const piece of coming) {
           yield* shape.piece(piece)
           metrics.sent(reply, piece.tokens.length)
@@ -387,6 +451,14 @@ export const answer = async (
       } finally {
         // The client may have gone before the rest was asked for.
         await coming.return(undefined)
+      }
+    }
+    async function* events(): AsyncGenerator<ServerEvent> {
+      try {
+        yield* told()
+      } catch (error) {
+        if (job.failing === undefined) throw error
+        yield* job.failing(failureOf(service, error), shaped, asked?.over === true)
       }
     }
     const failed = (error: unknown): ServerEvent => {
@@ -398,7 +470,8 @@ export const answer = async (
     return reply
   } finally {
     reading?.over()
-    if (asked === null || asked.over || job.keepsSession || !service.cancels) leave()
+    if (drained !== null) service.inBackground(drained.finally(leave))
+    else if (asked === null || asked.over || job.keepsSession || !service.cancels) leave()
     else service.inBackground(abandon(service, asked).finally(leave))
   }
 }

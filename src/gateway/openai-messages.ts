@@ -125,6 +125,14 @@ const thoughtItem = z.strictObject({
 /** An item of a conversation, or the id of one that the log has. */
 export const inputItem = z.union([messageItem, itemReference, callItem, outputItem, thoughtItem])
 export type InputItem = z.output<typeof inputItem>
+/** A conversation so far, in one item (compaction-log.ts). */
+const MOST_CONTENT = 512
+export const compactionItem = z.strictObject({
+  ...{ type: z.literal('compaction'), id: z.string().max(MOST_CONTENT).nullish() },
+  encrypted_content: z.string().min(1).max(MOST_CONTENT),
+  created_by: z.string().nullish(),
+})
+export type CompactionItem = z.output<typeof compactionItem>
 /** What the log has by an id. */
 export type Said = Exclude<InputItem, { type: 'item_reference' }>
 

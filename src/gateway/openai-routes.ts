@@ -1,7 +1,8 @@
 /** /v1/models, /v1/completions and /v1/chat/completions, as OpenAI's clients ask for them. */
 import { randomUUID } from 'node:crypto'
-import type { FastifyInstance } from 'fastify'
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import { callId, type Piece, type ScoredToken, tokenLogprob, wholeCalls } from './answer.ts'
+import { answerChoices } from './choices.ts'
 import { type Answering, answer, type Job, type Shape, type Usage } from './openai-answer.ts'
 import { checkMessages } from './openai-messages.ts'
 import { MAX_TOKENS, promptOf, promptOfMessages } from './openai-prompt.ts'
@@ -177,6 +178,8 @@ export const openaiRoutes = (app: FastifyInstance, answering: Answering, created
     model: served.id,
     includeUsage: options?.include_usage ?? false,
   })
+  const several = (request: FastifyRequest, reply: FastifyReply, job: Job, count: number) =>
+    count === 1 ? answer(request, reply, job, answering) : answerChoices(request, reply, job, count, answering)
   /** The length of a context by the names that vLLM and other servers give it. */
   const length = served.positions === null ? {} : { max_model_len: served.positions, context_length: served.positions }
   const card = { id: served.id, object: 'model', created, owned_by: 'continuo', ...length }
@@ -200,7 +203,7 @@ export const openaiRoutes = (app: FastifyInstance, answering: Answering, created
       topLogprobs: body.logprobs ?? 0,
       shape: () => completionShape({ ...asked(body), logprobs: body.logprobs }),
     }
-    return answer(request, reply, job, answering)
+    return several(request, reply, job, body.n)
   })
 
   app.post('/v1/chat/completions', async (request, reply) => {
@@ -221,6 +224,6 @@ export const openaiRoutes = (app: FastifyInstance, answering: Answering, created
       topLogprobs: body.top_logprobs,
       shape: () => chatShape({ ...asked(body), logprobs: body.logprobs ? body.top_logprobs : undefined }),
     }
-    return answer(request, reply, job, answering)
+    return several(request, reply, job, body.n)
   })
 }

@@ -7,7 +7,7 @@ import { z } from 'zod'
 import { type Grammar, type GrammarInput, generate, grammar } from '../../topics/chunks.ts'
 import { faultOfGrammar } from '../grammar/index.ts'
 import { schemaFault } from '../issues.ts'
-import { inputItem, MOST_MESSAGES, message } from './openai-messages.ts'
+import { compactionItem, inputItem, MOST_MESSAGES, message } from './openai-messages.ts'
 import { chatTools, responseTools } from './openai-tools.ts'
 import { Refusal } from './refusal.ts'
 import { thinkingMembers } from './thinking.ts'
@@ -22,12 +22,14 @@ export interface Lack {
 export const lack = (why: string, ...neutral: readonly unknown[]): Lack => ({ why, neutral })
 
 const ONE = 'One request gives one answer. Send as many requests as answers are wanted.'
+/** Answers to one prompt. */
+export const MOST_CHOICES = 8
 const TOOLS = 'Functions are "tools" of chats.'
 const PROMPT = 'A prompt is continued as it is; chats and responses have tools.'
 
 export const LACKING: Readonly<Record<string, Lack>> = {
   n: lack(ONE, 1),
-  best_of: lack(ONE, 1),
+  best_of: lack('Answers are given as they are, none chosen among them. "n" gives several.', 1),
   echo: lack('The prompt is not given back. Put it before the answer.', false),
   suffix: lack('The model continues a text; it does not fill in.', ''),
   tools: lack(PROMPT, []),
@@ -43,9 +45,8 @@ export const LACKING: Readonly<Record<string, Lack>> = {
   verbosity: lack('The length of an answer is bounded by max_tokens alone.'),
   web_search_options: lack('The model searches nothing.'),
   service_tier: lack('There is one tier.', 'auto', 'default'),
-  background: lack('A response is read while it is made, or later by its id.', false),
   include: lack('There is nothing more to include.', []),
-  truncation: lack('A context is never cut.', 'disabled'),
+  truncation: lack('The messages of the request are counted as they are.', 'disabled'),
   reasoning: lack('The effort of a model cannot be set.', {}),
   conversation: lack('Name the session by the header x-session, or go on by previous_response_id.'),
 }
@@ -121,18 +122,20 @@ const hints = {
   store: z.boolean().optional(),
 }
 
+const padding = z.literal(false, 'expected false: no padding is put into streams').optional()
 const common = {
   model: z.string(),
   stream: z.boolean().default(false),
   stream_options: z
     .strictObject({
       include_usage: z.boolean().default(false),
-      include_obfuscation: z.literal(false, 'expected false: no padding is put into streams').optional(),
+      include_obfuscation: padding,
     })
     .optional(),
   max_tokens: tokens.optional(),
   ...drawing,
   seed: z.int().min(0).optional(),
+  n: z.int().min(1).max(MOST_CHOICES).default(1),
   stop: z
     .union([
       z
@@ -192,22 +195,39 @@ export const responseRequest = z.strictObject({
   model: common.model,
   input: z.union([
     z.string().transform((text) => [{ role: 'user' as const, content: text }]),
-    z.array(inputItem).min(1).max(MOST_MESSAGES),
+    z
+      .array(z.union([inputItem, compactionItem]))
+      .min(1)
+      .max(MOST_MESSAGES),
   ]),
   instructions: z.string().optional(),
   max_output_tokens: tokens.optional(),
   ...drawing,
+  seed: common.seed,
+  stream_options: z.strictObject({ include_obfuscation: padding }).optional(),
   /** Without alternatives there are no logprobs: whether a response has some must follow from its records. */
   top_logprobs: shape.topLogprobs,
   include: z.array(z.literal('message.output_text.logprobs')).default([]),
   stream: common.stream,
-  text: z.strictObject({ format: textFormat.default({ type: 'text' }) }).default({ format: { type: 'text' } }),
+  text: z
+    .strictObject({
+      format: textFormat.nullish().transform((format) => format ?? { type: 'text' as const }),
+      verbosity: z
+        .literal('medium', 'expected "medium": the length of an answer is bounded by max_output_tokens alone')
+        .optional(),
+    })
+    .default({ format: { type: 'text' } }),
   ...hints,
   grammar: common.grammar,
   ...responseTools,
   ...thinkingMembers,
   /** Whether another request may go on where this one ends. */
   store: z.boolean().default(true),
+  /** The work goes on without a client. */
+  background: z.boolean().default(false),
+  /** `auto`: the oldest turns are left out of a conversation that is too long. */
+  truncation: z.enum(['auto', 'disabled']).default('disabled'),
+  max_tool_calls: z.int().min(1).optional(),
   previous_response_id: z.string().optional(),
 })
 export type ResponseRequest = z.output<typeof responseRequest>

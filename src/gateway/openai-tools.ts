@@ -133,11 +133,13 @@ export interface AskedTools {
   readonly tools: readonly Tool[]
   readonly tool_choice: Choice
   readonly parallel_tool_calls: boolean
+  /** Calls of one answer at most; default: as many as the form has. */
+  readonly max_tool_calls?: number | undefined
 }
 
 /** What binds an answer that has tools; undefined: there are none. Throws a Refusal (400) for tools that are not there, and for schemas that cannot be kept. */
 export const callsOf = (
-  { tools, tool_choice: choice, parallel_tool_calls: parallel }: AskedTools,
+  { tools, tool_choice: choice, parallel_tool_calls: parallel, max_tool_calls: most = Infinity }: AskedTools,
   form: CallForm,
 ): CallGrammar | undefined => {
   const names = choice.names ?? namesOf(tools.map((tool) => tool.function))
@@ -156,7 +158,7 @@ export const callsOf = (
       .filter(({ function: { name } }) => names.includes(name))
       .map(({ function: { name, parameters } }) => ({ name, schema: parameters })),
     text: choice.mode !== 'required',
-    most: choice.mode === 'none' ? 0 : parallel ? form.most : 1,
+    most: choice.mode === 'none' ? 0 : Math.min(parallel ? form.most : 1, most),
   }
   const fault = faultOfGrammar(grammar)
   if (fault !== null) throw new Refusal(400, fault, { param: 'tools' })

@@ -31,9 +31,11 @@ const TYPES: Readonly<Record<number, string>> = {
   429: 'rate_limit_error',
 }
 
-export const bodyOf = ({ status, message, param, code }: Refusal): ErrorBody => ({
-  error: { message, type: TYPES[status] ?? (status < 500 ? 'invalid_request_error' : 'server_error'), param, code },
+export const errorOf = ({ status, message, param, code }: Refusal): ErrorBody['error'] => ({
+  ...{ message, type: TYPES[status] ?? (status < 500 ? 'invalid_request_error' : 'server_error') },
+  ...{ param, code },
 })
+export const bodyOf = (refusal: Refusal): ErrorBody => ({ error: errorOf(refusal) })
 
 /** Of the log and the parts below; a code that is not here is a fault of ours. */
 const STATUSES: Readonly<Partial<Record<ReturnType<typeof codeOf>, number>>> = {

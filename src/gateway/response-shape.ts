@@ -2,87 +2,15 @@
  * The shape of a response on the wire, whole and in events. All of it follows from its records and its id, which says where in the log they are, so
  * whoever tells it tells the same.
  */
-import { randomBytes } from 'node:crypto'
-import { z } from 'zod'
-import { STARTS, type Start } from '../models/chat/thoughts.ts'
+import type { FastifyRequest } from 'fastify'
 import { addCall, callId, type Piece, type ScoredToken, tokenLogprob, type WholeCall, wholeCalls } from './answer.ts'
-import type { Asking, Shape, Usage } from './openai-answer.ts'
-import { Refusal } from './refusal.ts'
+import type { Shape, Usage } from './openai-answer.ts'
+import { errorOf, type Refusal } from './refusal.ts'
+import type { About } from './response-asked.ts'
+import { bodyOf, CALL, type Located, MESSAGE, THOUGHT } from './response-id.ts'
 import type { ServerEvent } from './sse.ts'
 
-export const PREFIX = 'resp_'
-/** Of the items of a response, its thoughts, its message and its calls: the rest is the response's, and the place of the call. */
-export const THOUGHT = 'rs_'
-export const MESSAGE = 'msg_'
-export const CALL = 'fc_'
-/** Of a `generate` event's requestId. */
-const MOST_ID = 256
-
-const count = z.int().min(0)
-const located = z
-  .tuple([z.string().regex(/^[0-9a-f]{16}$/), count, count, count, count, count, z.string().min(1)])
-  .rest(count)
-  .refine(({ length, 7: kind = 0 }) => length <= 9 && (kind as number) < 2 * STARTS.length)
-
-export interface Located {
-  readonly id: string
-  readonly nonce: string
-  readonly partition: number
-  readonly tokensFrom: number
-  readonly deadLettersFrom: number
-  /** Seconds since the epoch. */
-  readonly created: number
-  readonly inputTokens: number
-  /** Of these, what the session has from one that read it before. */
-  readonly cachedTokens: number
-  readonly session: string
-  /** The answer may have calls. */
-  readonly calls: boolean
-  /** Where it begins. */
-  readonly start: Start
-}
-
-export const locate = (
-  { session, partition, tokensFrom, deadLettersFrom, promptTokens, cachedTokens, start }: Asking,
-  calls: boolean,
-): Located => {
-  const nonce = randomBytes(8).toString('hex')
-  const created = Math.floor(Date.now() / 1000)
-  const inputTokens = promptTokens ?? 0
-  // One number says of calls and thoughts; most answers have neither, and no number.
-  const kind = (calls ? 1 : 0) + 2 * STARTS.indexOf(start)
-  const place = [nonce, partition, tokensFrom, deadLettersFrom, created, inputTokens, session]
-  const fields = [...place, ...(cachedTokens > 0 ? [kind, cachedTokens] : kind > 0 ? [kind] : [])]
-  const id = `${PREFIX}${Buffer.from(JSON.stringify(fields)).toString('base64url')}`
-  if (id.length > MOST_ID)
-    throw new Refusal(
-      400,
-      'The id of a response has the name of its session in it; this one is too long. Take at most 60 characters.',
-      {
-        param: 'x-session',
-      },
-    )
-  const from = { nonce, partition, tokensFrom, deadLettersFrom, created }
-  return { id, ...from, inputTokens, cachedTokens, session, calls, start }
-}
-
-/** What such an id says; null: it is no id of a response. */
-export const locatedIn = (id: string): Located | null => {
-  if (!id.startsWith(PREFIX) || id.length > MOST_ID) return null
-  let fields: unknown
-  try {
-    fields = JSON.parse(Buffer.from(id.slice(PREFIX.length), 'base64url').toString())
-  } catch {
-    return null
-  }
-  const parsed = located.safeParse(fields)
-  if (!parsed.success) return null
-  const [nonce, partition, tokensFrom, deadLettersFrom, created, inputTokens, session, kind = 0, cachedTokens = 0] =
-    parsed.data
-  const place = { nonce, partition, tokensFrom, deadLettersFrom, created, inputTokens, cachedTokens, session }
-  return { id, ...place, calls: kind % 2 === 1, start: STARTS[kind >> 1]! }
-}
-type Status = 'in_progress' | 'completed' | 'incomplete' | 'cancelled' | 'failed'
+type Status = 'queued' | 'in_progress' | 'completed' | 'incomplete' | 'cancelled' | 'failed'
 
 /** What an answer thought and says so far, the tokens with alternatives, and its calls. */
 interface Told {
@@ -98,33 +26,36 @@ const logprobsOf = (tokens: readonly ScoredToken[]) =>
     top === undefined ? [] : [{ ...tokenLogprob(token), top_logprobs: top.map(tokenLogprob) }],
   )
 
-/** The members that clients read, and those that their types ask for. */
+/** What the end of a failed response was. */
+export interface Failure {
+  readonly code: string
+  readonly message: string
+}
+export const failureIn = ({ code, message }: Refusal): Failure => ({ code: code ?? 'server_error', message })
+
+/**
+ * A response, with every member that the protocol asks for. `completed_at` is the time of the log: outputs have that of the event that they follow from,
+ * for a clock is not in it.
+ */
 export const responseOf = (
   at: Located,
   model: string,
+  about: About,
   status: Status,
   told: Told | null,
   usage: Usage | null,
-  error: { readonly code: string; readonly message: string } | null = null,
+  error: Failure | null = null,
 ) => ({
   id: at.id,
   object: 'response',
   created_at: at.created,
+  completed_at: status === 'completed' ? at.created : null,
   status,
   error,
   incomplete_details: status === 'incomplete' ? { reason: 'max_output_tokens' } : null,
-  instructions: null,
-  max_output_tokens: null,
-  metadata: {},
   model,
   output: told === null ? [] : itemsOf(at, status, told),
-  parallel_tool_calls: false,
-  previous_response_id: null,
-  temperature: null,
-  tool_choice: 'none',
-  tools: [],
-  top_p: null,
-  truncation: 'disabled',
+  ...about,
   usage:
     usage === null
       ? null
@@ -155,7 +86,6 @@ const partOf = (told: Message) => ({
   annotations: [],
   logprobs: logprobsOf(tokensOf(told)),
 })
-const bodyOf = ({ id }: Located): string => id.slice(PREFIX.length)
 const messageId = (at: Located): string => `${MESSAGE}${bodyOf(at)}`
 const itemId = (at: Located, index: number): string => `${CALL}${bodyOf(at)}_${index}`
 /** An item has fewer states than its response. */
@@ -203,17 +133,45 @@ const ended = (finish: Piece['finish']): Status =>
     ? 'in_progress'
     : ({ length: 'incomplete', stop: 'completed', calls: 'completed', cancelled: 'cancelled' } as const)[finish]
 
-export const wholeOf = (at: Located, model: string, pieces: readonly Piece[], usage: Usage) => {
+/** The status of a response of which nothing was made so far. */
+export const waiting = ({ background }: About): Status => (background ? 'queued' : 'in_progress')
+
+export const wholeOf = (at: Located, model: string, about: About, pieces: readonly Piece[], usage: Usage) => {
+  const last = pieces.at(-1)
+  if (last === undefined) return responseOf(at, model, about, waiting(about), null, null)
   const told = {
     thought: pieces.map(({ thought }) => thought ?? '').join(''),
     text: pieces.map(({ text }) => text).join(''),
     tokens: pieces.flatMap(({ tokens }) => tokens),
     calls: wholeCalls(pieces),
   }
-  return responseOf(at, model, ended(pieces.at(-1)?.finish ?? null), told, usage)
+  return responseOf(at, model, about, ended(last.finish), told, usage)
 }
 
-export const responseShape = (at: Located, model: string): Shape => {
+/** The last event of a stream, whatever it told. */
+export const DONE: ServerEvent = { data: '[DONE]' }
+
+export const errorEvent = (refusal: Refusal, sequence_number: number): ServerEvent => ({
+  event: 'error',
+  data: { type: 'error', sequence_number, error: errorOf(refusal) },
+})
+
+export interface ResponseShape extends Shape {
+  /** What ends a stream that fails. `over`: the response has failed, not the telling of it alone. */
+  failing(refusal: Refusal, over: boolean): readonly ServerEvent[]
+}
+
+/** The header by which a client of the Open Responses specification names its version. */
+const VERSION_HEADER = 'openresponses-version'
+/**
+ * How events of thoughts are named: OpenAI's clients know `response.reasoning_text.delta` and end at any other, and the Open Responses specification has
+ * `response.reasoning.delta`, which is for those who name it in a header.
+ */
+export const wordsFor = ({ headers }: Pick<FastifyRequest, 'headers'>): Words =>
+  headers[VERSION_HEADER] === undefined ? 'reasoning_text' : 'reasoning'
+type Words = 'reasoning' | 'reasoning_text'
+
+export const responseShape = (at: Located, model: string, about: About, words: Words): ResponseShape => {
   let number = 0
   let thought = ''
   let text = ''
@@ -224,6 +182,7 @@ export const responseShape = (at: Located, model: string): Shape => {
   let finish: Piece['finish'] = null
   let opened: 'none' | 'thought' | 'message' | 'call' = 'none'
   let items = 0
+  let started = false
   const event = (type: string, more: object): ServerEvent => {
     const data = { type, sequence_number: number, ...more }
     number += 1
@@ -258,7 +217,7 @@ export const responseShape = (at: Located, model: string): Shape => {
     if (was === 'thought') {
       const item = thoughtOf(at, status, thought)
       return [
-        event('response.reasoning_text.done', { ...partAt(item.id), text: thought }),
+        event(`response.${words}.done`, { ...partAt(item.id), text: thought }),
         event('response.content_part.done', { ...partAt(item.id), part: thoughtPart(thought) }),
         event('response.output_item.done', { output_index: items - 1, item }),
       ]
@@ -266,9 +225,9 @@ export const responseShape = (at: Located, model: string): Shape => {
     if (was === 'call') {
       const call = calls.at(-1)!
       const item = callOf(at, status, call)
-      const about = { item_id: item.id, output_index: items - 1 }
+      const where = { item_id: item.id, output_index: items - 1 }
       return [
-        event('response.function_call_arguments.done', { ...about, name: call.name, arguments: call.json }),
+        event('response.function_call_arguments.done', { ...where, name: call.name, arguments: call.json }),
         event('response.output_item.done', { output_index: items - 1, item }),
       ]
     }
@@ -283,21 +242,26 @@ export const responseShape = (at: Located, model: string): Shape => {
       event('response.output_item.done', { output_index: items - 1, item: messageOf(at, status, told) }),
     ]
   }
+  const stands = (type: string, status: Status): ServerEvent =>
+    event(type, { response: responseOf(at, model, about, status, null, null) })
+  const starts = (): readonly ServerEvent[] => {
+    started = true
+    // Of an answer that may be a call, or have thoughts, it is not known yet.
+    return [stands('response.in_progress', 'in_progress'), ...(at.calls || at.start !== 'plain' ? [] : message())]
+  }
   return {
     id: at.id,
     opening: () => [
-      event('response.created', { response: responseOf(at, model, 'in_progress', null, null) }),
-      event('response.in_progress', { response: responseOf(at, model, 'in_progress', null, null) }),
-      // Of an answer that may be a call, or have thoughts, it is not known yet.
-      ...(at.calls || at.start !== 'plain' ? [] : message()),
+      stands('response.created', waiting(about)),
+      ...(about.background ? [stands('response.queued', 'queued')] : starts()),
     ],
     piece(piece) {
-      const events: ServerEvent[] = []
+      const events: ServerEvent[] = started ? [] : [...starts()]
       if (piece.thought !== undefined) {
         if (opened === 'none') events.push(...thinks())
         thought += piece.thought
-        const about = partAt(thoughtOf(at, 'in_progress', null).id)
-        events.push(event('response.reasoning_text.delta', { ...about, delta: piece.thought }))
+        const where = partAt(thoughtOf(at, 'in_progress', null).id)
+        events.push(event(`response.${words}.delta`, { ...where, delta: piece.thought }))
       }
       text += piece.text
       tokens.push(...piece.tokens.filter(({ top }) => top !== undefined))
@@ -318,8 +282,8 @@ export const responseShape = (at: Located, model: string): Shape => {
         }
         addCall(calls, call)
         if (json === '') continue
-        const about = { item_id: itemId(at, index), output_index: items - 1 }
-        events.push(event('response.function_call_arguments.delta', { ...about, delta: json }))
+        const where = { item_id: itemId(at, index), output_index: items - 1 }
+        events.push(event('response.function_call_arguments.delta', { ...where, delta: json }))
       }
       return events
     },
@@ -330,10 +294,22 @@ export const responseShape = (at: Located, model: string): Shape => {
         ...closed(status),
         // Clients know no event of a response that was cancelled; its status says so.
         event(`response.${status === 'cancelled' ? 'incomplete' : status}`, {
-          response: responseOf(at, model, status, { thought, text, tokens, calls }, usage),
+          response: responseOf(at, model, about, status, { thought, text, tokens, calls }, usage),
         }),
+        DONE,
       ]
     },
-    whole: (pieces, usage) => wholeOf(at, model, pieces, usage),
+    failing: (refusal, over) => [
+      errorEvent(refusal, number++),
+      ...(over
+        ? [
+            event('response.failed', {
+              response: responseOf(at, model, about, 'failed', null, null, failureIn(refusal)),
+            }),
+          ]
+        : []),
+      DONE,
+    ],
+    whole: (pieces, usage) => wholeOf(at, model, about, pieces, usage),
   }
 }

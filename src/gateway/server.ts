@@ -29,6 +29,7 @@ import { openaiRoutes } from './openai-routes.ts'
 import { whyNoPort } from './port.ts'
 import { createPrefixes } from './prefixes.ts'
 import { asRefusal, bodyOf, Refusal } from './refusal.ts'
+import { responseSocket, takeUpgrades } from './response-socket.ts'
 import { responseRoutes } from './responses.ts'
 import { type Limits, openCounter, type Served, type Service } from './service.ts'
 import { sessionRoutes } from './session-routes.ts'
@@ -304,8 +305,10 @@ const create = ({ tls, limits }: GatewayOptions): FastifyInstance => {
     exposeHeadRoutes: false,
     forceCloseConnections: 'idle',
     clientErrorHandler: refuseBytes,
-    frameworkErrors: (error: Error, _request: FastifyRequest, reply: FastifyReply) => {
+    frameworkErrors: (error: Error, { raw: { headers, socket } }: FastifyRequest, reply: FastifyReply) => {
       const refusal = asRefusal(error)
+      // Of an upgrade nobody else ends the connection here.
+      if (headers.upgrade !== undefined) reply.raw.once('finish', () => socket.end())
       reply.code(refusal.status).send(bodyOf(refusal))
     },
   } as const
@@ -381,6 +384,8 @@ export const serveGateway = async (options: GatewayOptions): Promise<Gateway> =>
   }
   const app = create(options)
   const ask = innerOf(app)
+  /** Connections that are no longer ones of HTTP. */
+  const upgraded = new Set<Socket>()
   const end = async (): Promise<void> => {
     closing.abort()
     ended.abort()
@@ -403,6 +408,8 @@ export const serveGateway = async (options: GatewayOptions): Promise<Gateway> =>
       metrics.answered(request, reply)
       genai.over(request, reply)
     })
+    // Before the guard: what it refuses of an upgrade is closed by the plugin, which must know of it.
+    await takeUpgrades(app, { message: limits.body, time: REQUEST_TIME }, upgraded)
     guard(app, options)
     if (limits.rate > 0)
       await app.register(rateLimit, {
@@ -422,6 +429,7 @@ export const serveGateway = async (options: GatewayOptions): Promise<Gateway> =>
     sessionRoutes(app, answering)
     openaiRoutes(app, answering, Math.floor(Date.now() / 1000))
     responseRoutes(app, answering)
+    responseSocket(app, service)
     messageRoutes(app, answering)
     tokenRoutes(app, service)
     const { boards, verify } = options
@@ -443,7 +451,10 @@ export const serveGateway = async (options: GatewayOptions): Promise<Gateway> =>
       closing.abort()
       const over = setTimeout(() => ended.abort(), grace)
       // A client that does not read its answer does not hold up the end.
-      const force = setTimeout(() => app.server.closeAllConnections(), grace + 1000)
+      const force = setTimeout(() => {
+        app.server.closeAllConnections()
+        for (const socket of upgraded) socket.destroy()
+      }, grace + 1000)
       // A connection whose last answer ended after this is idle, and would be kept for the next request.
       const idle = setInterval(() => app.server.closeIdleConnections(), IDLE_LOOK)
       await app.close()

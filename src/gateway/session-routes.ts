@@ -3,17 +3,17 @@ import { randomUUID } from 'node:crypto'
 import type { FastifyInstance, FastifyReply } from 'fastify'
 import { z } from 'zod'
 import type { Chunk } from '../../topics/chunks.ts'
-import type { Observation } from '../../topics/observations.ts'
 import type { Generated } from '../../topics/tokens.ts'
 import { MAX_CHUNK_BYTES } from '../client/chunks.ts'
 import { recordAsJson } from '../client/records.ts'
 import type { Tail } from '../client/tail.ts'
 import { eventOf } from '../operators/validate.ts'
 import type { StoredRecord } from '../streams/log.ts'
-import { generatedIn, merged, refusalsOf, send, wantedOf } from './ask.ts'
+import { generatedIn, send } from './ask.ts'
 import type { Answering } from './openai-answer.ts'
 import { Refusal } from './refusal.ts'
 import { checkFed, checkSession, failureBody, goneSignal, type Service } from './service.ts'
+import { sessionEffects } from './session-effects.ts'
 import { bytesOf, type ServerEvent, sendEvents } from './sse.ts'
 
 /** Events of one request. */
@@ -72,9 +72,6 @@ const eventsIn = (body: unknown, service: Service): Chunk[] => {
   return given.map((event, at) => checkedEvent(event, at, service))
 }
 
-/** Names of forks that are tried until one belongs to the partition of the parent. */
-const MOST_NAMES = 100_000
-
 /** A fork: the name of the child, which may be missing, and what an `open` event takes. */
 const forkBody = z.looseObject({ session: z.string().optional() }).default({})
 
@@ -122,7 +119,8 @@ const shown = (kind: Followed, records: readonly StoredRecord[]): Shown => {
   return made
 }
 
-export const sessionRoutes = (app: FastifyInstance, { service, counter, turns }: Answering): void => {
+export const sessionRoutes = (app: FastifyInstance, answering: Answering): void => {
+  const { service, counter } = answering
   const { topics, sessions, limits, metrics, closing } = service
   const { log, names } = topics
   const tails: Readonly<Record<Followed, Tail>> = {
@@ -167,73 +165,14 @@ export const sessionRoutes = (app: FastifyInstance, { service, counter, turns }:
     })
   })
 
-  /** The first observation of this type that the event brings, once it took effect. Throws a Refusal where the worker refused it, or was too slow. */
-  const effectOf = async (
-    id: string,
-    key: string | null,
-    event: Chunk,
-    type: Observation['type'],
-    gone: AbortSignal,
-  ): Promise<Observation> => {
-    const late = AbortSignal.timeout(limits.answer)
-    const over = new AbortController()
-    const ends = AbortSignal.any([gone, late, closing, over.signal])
-    const slow = (where: string): Refusal =>
-      new Refusal(
-        late.aborted ? 504 : 503,
-        `${where}, and it has not taken effect within ${limits.answer / 1000} seconds. Does a worker serve this log?`,
-        {
-          code: 'timeout',
-        },
-      )
-    const leave = await turns.enter(id, ends).catch((error: unknown) => {
-      throw ends.aborted ? slow('Requests before this one are under way in the session') : error
-    })
-    try {
-      const partition = await log.partitionOf(names.chunks, Buffer.from(id))
-      const { end: from } = await log.bounds(names.observations, partition)
-      const sent = await send(topics, id, key, () => [event])
-      const [offset] = sent.offsets
-      async function* effects(): AsyncGenerator<Observation> {
-        for await (const record of topics.observations.records(partition, id, from, ends)) {
-          const seen = recordAsJson('observations', record).value as Observation
-          if (seen.type === type && seen.cause.offset === offset) yield seen
-        }
-      }
-      const refusals = refusalsOf(topics, id, sent, wantedOf(sent, -1), ends)
-      for await (const found of merged<Observation | Refusal>([effects(), refusals], () => over.abort())) {
-        if (found instanceof Refusal) throw found
-        await sessions.finished(id, offset!, ends)
-        return found
-      }
-      throw slow(`The event is in the log at offset ${offset}`)
-    } finally {
-      leave()
-    }
-  }
+  const { effectOf, deleteSession, nameBeside } = sessionEffects(answering)
 
   app.delete('/v1/sessions/:id', { schema: { params } }, async (request, reply) => {
     const id = checkSession((request.params as z.output<typeof params>).id, 'id')
     counter.enter(reply, 'whole')
-    await effectOf(id, request.keyName, { type: 'delete' }, 'deleted', goneSignal(reply)).catch((error: unknown) => {
-      // A deletion is refused where there is nothing to delete.
-      if (!(error instanceof Refusal) || error.code !== 'event_refused') throw error
-      throw new Refusal(404, error.message, { code: 'session_not_found', param: 'id' })
-    })
+    await deleteSession(id, request.keyName, goneSignal(reply))
     return { session: id, deleted: true }
   })
-
-  /** A name that belongs to the partition of the parent. */
-  const nameBeside = async (parent: string): Promise<string> => {
-    const home = await log.partitionOf(names.chunks, Buffer.from(parent))
-    for (let tried = 0; tried < MOST_NAMES; tried += 1) {
-      const name = `fork-${randomUUID()}`
-      if ((await log.partitionOf(names.chunks, Buffer.from(name))) === home) return name
-    }
-    throw new Refusal(400, `No name was found for a fork in partition ${home}. Name it: "session".`, {
-      param: 'session',
-    })
-  }
 
   app.post('/v1/sessions/:id/fork', { schema: { params } }, async (request, reply) => {
     const parent = checkSession((request.params as z.output<typeof params>).id, 'id')

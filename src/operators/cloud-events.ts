@@ -7,6 +7,7 @@ import { sha256 } from '../hash.ts'
 import { type SchemaFault, schemaFault } from '../issues.ts'
 import type { Headers, StoredRecord } from '../streams/log.ts'
 import { textOf } from '../text.ts'
+import { withoutAsked } from './asked.ts'
 import { headerOf } from './input.ts'
 import { SHARE_HEADER } from './shares.ts'
 
@@ -87,14 +88,14 @@ export const cloudDataOf = (record: StoredRecord, format: 'json' | 'text'): Clou
 }
 
 /**
- * Headers of an input record that its outputs may carry: all but the one that says whom the record counts for (shares.ts). Headers that name a CloudEvent
- * or the form of its data are left out where the record is a CloudEvent, and where outputs are CloudEvents and have such headers of their own.
+ * Headers of an input record that its outputs may carry: all but the one that says whom the record counts for (shares.ts), and the one that has what a
+ * client asked for (asked.ts). Headers that name a CloudEvent or the form of its data are left out where the record is a CloudEvent, and where outputs are CloudEvents and have such headers of their own.
  */
 export const passedOn = (record: Pick<StoredRecord, 'headers'>, cloudEvents: boolean): Headers => {
   const isCloud = cloudEvents || isCloudEvent(record)
   const stays = ([name]: Headers[number]): boolean =>
     name !== SHARE_HEADER && !(isCloud && (name.startsWith(PREFIX) || name.toLowerCase() === TYPE))
-  return record.headers.filter(stays)
+  return withoutAsked(record.headers).filter(stays)
 }
 
 const utf8 = new TextEncoder()

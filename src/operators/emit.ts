@@ -5,6 +5,7 @@ import { schemaId, type TopicNames } from '../../topics/index.ts'
 import { PART_BYTES } from '../../topics/snapshots.ts'
 import { splitParts } from '../state/snapshot.ts'
 import type { Headers, OutRecord, StoredRecord } from '../streams/log.ts'
+import { withoutAsked } from './asked.ts'
 import { attributesOf, passedOn } from './cloud-events.ts'
 import type { Output, Step } from './types.ts'
 
@@ -23,7 +24,7 @@ const MAX_BESIDE = 65_536
 const MAX_HEADERS_BESIDE = 8192
 const MAX_REASON = 1000
 
-const besideBytes = ({ key, headers }: StoredRecord): number =>
+const besideBytes = ({ key, headers }: Pick<StoredRecord, 'key' | 'headers'>): number =>
   headers.reduce((sum, [name, content]) => sum + Buffer.byteLength(name) + content.length, key?.length ?? 0)
 
 /**
@@ -33,11 +34,12 @@ const besideBytes = ({ key, headers }: StoredRecord): number =>
 export const deadLetterContent = (
   record: StoredRecord,
 ): { readonly value: Uint8Array | null; readonly enveloped: boolean } => {
-  if (besideBytes(record) <= MAX_BESIDE && record.headers.length <= MAX_HEADERS_BESIDE)
+  const kept = withoutAsked(record.headers)
+  if (besideBytes({ key: record.key, headers: kept }) <= MAX_BESIDE && kept.length <= MAX_HEADERS_BESIDE)
     return { value: record.value, enveloped: false }
   const base64 = (bytes: Uint8Array | null): string | null =>
     bytes === null ? null : Buffer.from(bytes).toString('base64')
-  const headers = record.headers.map(([name, content]) => [name, base64(content)])
+  const headers = kept.map(([name, content]) => [name, base64(content)])
   const envelope = { key: base64(record.key), headers, value: base64(record.value) }
   return { value: utf8.encode(JSON.stringify(envelope)), enveloped: true }
 }
@@ -64,7 +66,7 @@ const deadLetters = (
       ...(first === undefined ? [] : [[H.first, String(first)] as [string, string]]),
       ...(parts.length > 1 ? [[H.part, `${index + 1}/${parts.length}`] as [string, string]] : []),
     ]
-    const original = enveloped ? [] : record.headers
+    const original = enveloped ? [] : withoutAsked(record.headers)
     const headers: Headers = [...original, ...added.map(([name, text]) => [name, utf8.encode(text)] as const)]
     return { topic, key: enveloped ? null : record.key, value, headers, timestamp: timeOf(record) }
   })

@@ -5,6 +5,7 @@ import type { InputRules } from '../../topics/input.ts'
 import { sha256 } from '../hash.ts'
 import { schemaFault } from '../issues.ts'
 import type { StoredRecord } from '../streams/log.ts'
+import { withoutAsked } from './asked.ts'
 import { type CloudData, cloudDataOf } from './cloud-events.ts'
 import { sessionOf } from './input.ts'
 import { requestOf, ruleOf } from './text-requests.ts'
@@ -151,7 +152,10 @@ export const validateRecord = (record: StoredRecord, options: ValidateOptions): 
   const named = sessionOf(record, options.input)
   if ('fault' in named) return reject(null, named.fault)
   const { session } = named
-  const headerBytes = record.headers.reduce((sum, [name, content]) => sum + Buffer.byteLength(name) + content.length, 0)
+  const headerBytes = withoutAsked(record.headers).reduce(
+    (sum, [name, content]) => sum + Buffer.byteLength(name) + content.length,
+    0,
+  )
   if (headerBytes > MAX_HEADER_BYTES) {
     return reject(
       session,

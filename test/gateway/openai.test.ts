@@ -341,7 +341,7 @@ describe('refused with a sentence in the shape of OpenAI', () => {
   const base = { model: 'demo', prompt: 'x', max_tokens: 1 }
   test.each([
     ['another model', { ...base, model: 'gpt-4' }, 404, 'model'],
-    ['n', { ...base, n: 2 }, 400, 'n'],
+    ['n', { ...base, n: 9 }, 400, 'n'],
     ['a penalty beyond its range', { ...base, presence_penalty: 2.5 }, 400, 'presence_penalty'],
     ['a bias of what is no id', { ...base, logit_bias: { five: -100 } }, 400, 'logit_bias.five'],
     ['a bias of a token that the model lacks', { ...base, logit_bias: { 256: 1 } }, 400, null],

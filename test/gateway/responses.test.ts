@@ -146,7 +146,7 @@ test.each([
 test.each([
   ['a tool of the server', { tools: [{ type: 'web_search' }] }, 'tools.0.type'],
   ['a schema', { text: { format: { type: 'json_schema', name: 's', schema: { not: {} } } } }, 'text'],
-  ['background', { background: true }, 'background'],
+  ['a conversation', { conversation: 'c' }, 'conversation'],
 ])('%s cannot be had', async (_, more, param) => {
   const refused = await ask<Refused>(`${one.url}/v1/responses`, { ...request, ...more })
   expect(refused.status).toBe(400)

@@ -36,7 +36,9 @@ describe('validate', () => {
     expect(reasonOf(Uint8Array.of(0xff, 0xfe))).toMatch(/not JSON/)
     expect(reasonOf([1, 2])).toBe('Expected a JSON object with a "type", got [1,2].')
     expect(reasonOf({ type: 'shout' })).toBe(`Expected an event type of ${CHUNK_TYPES.join(', ')}; got "shout".`)
-    expect(reasonOf({ type: 'boundary', rest: true })).toMatch(/"boundary" event has the fields type, id, once, reset.*rest/)
+    expect(reasonOf({ type: 'boundary', rest: true })).toMatch(
+      /"boundary" event has the fields type, id, once, reset.*rest/,
+    )
     expect(reasonOf({ type: 'generate', requestId: 'r', maxTokens: 'many' })).toMatch(/Field "maxTokens".*got "many"/)
   })
 

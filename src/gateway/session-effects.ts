@@ -1,0 +1,84 @@
+/** Events of a session whose effect a request waits for, and names for sessions that stand beside another one. */
+import { randomUUID } from 'node:crypto'
+import type { Chunk } from '../../topics/chunks.ts'
+import type { Observation } from '../../topics/observations.ts'
+import { recordAsJson } from '../client/records.ts'
+import { merged, refusalsOf, send, wantedOf } from './ask.ts'
+import type { Answering } from './openai-answer.ts'
+import { Refusal } from './refusal.ts'
+
+/** Names of forks that are tried until one belongs to the partition of the parent. */
+const MOST_NAMES = 100_000
+
+export const sessionEffects = ({ service, turns }: Answering) => {
+  const { topics, sessions, limits, closing } = service
+  const { log, names } = topics
+
+  /** The first observation of this type that the event brings, once it took effect. Throws a Refusal where the worker refused it, or was too slow. */
+  const effectOf = async (
+    id: string,
+    key: string | null,
+    event: Chunk,
+    type: Observation['type'],
+    gone: AbortSignal,
+  ): Promise<Observation> => {
+    const late = AbortSignal.timeout(limits.answer)
+    const over = new AbortController()
+    const ends = AbortSignal.any([gone, late, closing, over.signal])
+    const slow = (where: string): Refusal =>
+      new Refusal(
+        late.aborted ? 504 : 503,
+        `${where}, and it has not taken effect within ${limits.answer / 1000} seconds. Does a worker serve this log?`,
+        {
+          code: 'timeout',
+        },
+      )
+    const leave = await turns.enter(id, ends).catch((error: unknown) => {
+      throw ends.aborted ? slow('Requests before this one are under way in the session') : error
+    })
+    try {
+      const partition = await log.partitionOf(names.chunks, Buffer.from(id))
+      const { end: from } = await log.bounds(names.observations, partition)
+      const sent = await send(topics, id, key, () => [event])
+      const [offset] = sent.offsets
+      async function* effects(): AsyncGenerator<Observation> {
+        for await (const record of topics.observations.records(partition, id, from, ends)) {
+          const seen = recordAsJson('observations', record).value as Observation
+          if (seen.type === type && seen.cause.offset === offset) yield seen
+        }
+      }
+      const refusals = refusalsOf(topics, id, sent, wantedOf(sent, -1), ends)
+      for await (const found of merged<Observation | Refusal>([effects(), refusals], () => over.abort())) {
+        if (found instanceof Refusal) throw found
+        await sessions.finished(id, offset!, ends)
+        return found
+      }
+      throw slow(`The event is in the log at offset ${offset}`)
+    } finally {
+      leave()
+    }
+  }
+
+  /** Deletes the session by an event, and resolves once it is gone. Rejects with a Refusal (404) where there is none. */
+  const deleteSession = async (id: string, key: string | null, gone: AbortSignal): Promise<void> => {
+    await effectOf(id, key, { type: 'delete' }, 'deleted', gone).catch((error: unknown) => {
+      // A deletion is refused where there is nothing to delete.
+      if (!(error instanceof Refusal) || error.code !== 'event_refused') throw error
+      throw new Refusal(404, error.message, { code: 'session_not_found', param: 'id' })
+    })
+  }
+
+  /** A name that belongs to the partition of the parent. */
+  const nameBeside = async (parent: string, prefix = 'fork'): Promise<string> => {
+    const home = await log.partitionOf(names.chunks, Buffer.from(parent))
+    for (let tried = 0; tried < MOST_NAMES; tried += 1) {
+      const name = `${prefix}-${randomUUID()}`
+      if ((await log.partitionOf(names.chunks, Buffer.from(name))) === home) return name
+    }
+    throw new Refusal(400, `No name was found for a fork in partition ${home}. Name it: "session".`, {
+      param: 'session',
+    })
+  }
+
+  return { effectOf, deleteSession, nameBeside }
+}

@@ -95,6 +95,8 @@ export interface Gateway {
   /** '' where it listens nowhere. */
   readonly url: string
   readonly ask: Ask
+  /** Resolves when it knows where the sessions stood at its start. */
+  readonly caughtUp: Promise<void>
   /** Ends streams at once and accepts nothing more; answers under way have `grace` ms to end. */
   close(grace: number): Promise<void>
 }
@@ -443,6 +445,7 @@ export const serveGateway = async (options: GatewayOptions): Promise<Gateway> =>
   if (typeof address === 'object' && address !== null) taken = address.port
   return {
     ask,
+    caughtUp: sessions.caughtUp,
     url:
       port === null
         ? ''

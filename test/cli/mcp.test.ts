@@ -118,6 +118,17 @@ test('an answer ends when its client does not want it any more, and the session 
   expect((await told<{ generated: number }>('read_session', { session: 'left' })).generated).toBeLessThan(60_000)
 })
 
+test('one verification runs at a time, and calls are bounded', async () => {
+  const [first, second] = await Promise.all([call('verify'), call('verify')])
+  expect(first.isError).toBe(false)
+  expect(second).toEqual({ isError: true, text: 'A verification is under way; wait for its end.' })
+  const session = 'crowd'
+  await told('append_text', { session, text: 'The sea.' })
+  const many = await Promise.all(Array.from({ length: 70 }, () => call('generate', { session, max_tokens: 1 })))
+  const refusals = many.filter(({ isError }) => isError).map(({ text }) => text)
+  expect(refusals.filter((text) => text.includes('64 calls are under way'))).toHaveLength(6)
+})
+
 describe('what cannot be taken is refused by a sentence, and the next call is answered', () => {
   test.each<[name: string, given: object, sentence: RegExp]>([
     ['read_session', {}, /"session" cannot be taken: .*text/],

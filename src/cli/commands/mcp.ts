@@ -47,6 +47,8 @@ export const mcp = command({
         ...{ log, names, served, host: '127.0.0.1', port: null, keys: null, tls: null },
         ...{ limits, logger, boards: [], verify, spans },
       })
+      // Before that a list of sessions would lack some.
+      await gateway.caughtUp
       const { serveTools } = await import('../mcp/server.ts')
       const desk = { log, names, partitions, gateway, model: served.id, verify, maxTokens: limits.tokens }
       const tools = serveTools(desk)

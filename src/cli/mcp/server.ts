@@ -27,6 +27,9 @@ const told = ({ input }: Pick<Tool, 'input'>): StandardSchemaWithJSON<unknown, u
   } as StandardSchemaWithJSON<unknown, unknown>['~standard'],
 })
 
+/** Calls of a client that are under way at one time. */
+const MOST_CALLS = 64
+
 const said = (text: string, isError: boolean) => ({
   content: [{ type: 'text' as const, text }],
   ...(isError && { isError }),
@@ -39,16 +42,21 @@ const serverOf = (desk: Desk, stopping: AbortSignal): McpServer => {
       instructions: `Sessions of the model "${desk.model}" on an event log: each has read what was appended to it, for ever. A session begins with its first text.`,
     },
   )
+  let open = 0
   for (const each of TOOLS) {
     const { name, title, description, hints, run } = each
     const config = { title, description, inputSchema: told(each), annotations: { ...hints, openWorldHint: false } }
     server.registerTool(name, config, async (given, context) => {
+      if (open >= MOST_CALLS) return said(`${MOST_CALLS} calls are under way, as many as are taken at a time.`, true)
       const signal = AbortSignal.any([context.mcpReq.signal, stopping])
+      open += 1
       try {
         // What others wrote must command no terminal that a client shows it on: JSON can say the same without.
         return said(escapedJson(JSON.stringify(await run(desk, given as never, signal))), false)
       } catch (error) {
         return said(escaped(messageOf(error)), true)
+      } finally {
+        open -= 1
       }
     })
   }

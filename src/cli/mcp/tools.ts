@@ -112,6 +112,27 @@ const append = async (
   return { session: id, partition, offsets, read: state !== null, ...(state !== null && { state }) }
 }
 
+/** A verification computes, and may open the model once more: there is one at a time. */
+let verifying = false
+
+const verified = async (
+  { verify }: Desk,
+  { session: id }: { readonly session?: string | undefined },
+  signal: AbortSignal,
+): Promise<object> => {
+  if (verifying) throw new ContinuoError('INVALID', 'A verification is under way; wait for its end.')
+  verifying = true
+  const began = performance.now()
+  try {
+    const found = await verify(() => signal.throwIfAborted(), id)
+    if (id !== undefined && found.sessions === 0 && !found.moved)
+      throw new ContinuoError('INVALID', `There is no session "${id}" in this log.`)
+    return resultOf(found, (performance.now() - began) / 1000)
+  } finally {
+    verifying = false
+  }
+}
+
 export const TOOLS: readonly Tool[] = [
   tool({
     name: 'list_sessions',
@@ -235,12 +256,6 @@ export const TOOLS: readonly Tool[] = [
       'Recomputes one session or the whole log from its events and compares every generated token and every state. Needs a log at rest, and may take long. Changes nothing.',
     input: z.strictObject({ session: session.optional() }),
     hints: { readOnlyHint: true },
-    async run({ verify }, { session: id }, signal) {
-      const began = performance.now()
-      const found = await verify(() => signal.throwIfAborted(), id)
-      if (id !== undefined && found.sessions === 0 && !found.moved)
-        throw new ContinuoError('INVALID', `There is no session "${id}" in this log.`)
-      return resultOf(found, (performance.now() - began) / 1000)
-    },
+    run: verified,
   }),
 ]

@@ -80,6 +80,14 @@ const countThoughts = (start: Start, tokenizer: Pick<Tokenizer, 'bytesOf'> | nul
   }
 }
 
+/** A token with its bytes and text. */
+export const scoredBy =
+  (tokenizer: Pick<Tokenizer, 'bytesOf'> | null) =>
+  (id: number, logprob: number): Scored => {
+    const bytes = tokenizer?.bytesOf(id) ?? new Uint8Array(0)
+    return { bytes, text: shown(bytes), logprob }
+  }
+
 export interface Answer {
   /** Takes the runs of one request in their order. */
   push(run: Generated): Piece
@@ -105,10 +113,7 @@ export const openAnswer = (
   let held = ''
   let completionTokens = 0
   const longest = [...stops].sort((a, b) => b.length - a.length)
-  const scored = (id: number, logprob: number): Scored => {
-    const bytes = tokenizer?.bytesOf(id) ?? new Uint8Array(0)
-    return { bytes, text: shown(bytes), logprob }
-  }
+  const scored = scoredBy(tokenizer)
   const certain = (): string => {
     let keep = 0
     for (const stop of stops)

@@ -54,30 +54,56 @@ export const checkIds = (ids: readonly number[], { vocabSize }: Served, param: s
     throw new Refusal(400, `Token ids go from 0 to ${vocabSize - 1} for this model; ${wrong} is none.`, { param })
 }
 
-/** The prompt as events. A text is cut into tokens by the worker, which counts them. */
-export const promptOf = async ({ prompt }: CompletionRequest, served: Served): Promise<Prompt> => {
+/** A prompt as ids, and as the text that it is. Rejects as `promptOf` does. */
+export const promptIds = async (
+  { prompt }: Pick<CompletionRequest, 'prompt'>,
+  served: Served,
+): Promise<{ readonly ids: readonly number[]; readonly text: string }> => {
+  const { tokenizer } = served
+  const { text, ids } = oneOf(prompt)
+  if (ids !== null) {
+    checkIds(ids, served, 'prompt')
+    return { ids, text: Buffer.concat(ids.map((id) => tokenizer?.bytesOf(id) ?? new Uint8Array(0))).toString() }
+  }
+  return { ids: await idsOf(text, readable(text, tokenizer)), text }
+}
+
+/** The one prompt of a request. */
+const oneOf = (
+  prompt: CompletionRequest['prompt'],
+): { readonly text: string; readonly ids: null } | { readonly text: ''; readonly ids: readonly number[] } => {
   const one =
     typeof prompt === 'string'
       ? prompt
       : typeof prompt[0] === 'object' || typeof prompt[0] === 'string'
         ? prompt[0]
         : prompt
-  if (typeof one !== 'string') {
-    const ids = one as readonly number[]
-    checkIds(ids, served, 'prompt')
-    return { events: idEvents(ids), tokens: ids.length, ids: async () => Int32Array.from(ids) }
-  }
-  const { tokenizer } = served
-  if (one === '') return { events: [], tokens: 0 }
+  return typeof one === 'string' ? { text: one, ids: null } : { text: '', ids: one as readonly number[] }
+}
+
+/** Throws a Refusal (400) for a text that the model cannot read. */
+const readable = (text: string, tokenizer: Tokenizer | null): Tokenizer => {
   if (tokenizer === null)
     throw new Refusal(
       400,
       'This model has no tokenizer and reads token ids only. Send the prompt as an array of ids.',
       { param: 'prompt' },
     )
-  if (!one.isWellFormed())
+  if (!text.isWellFormed())
     throw new Refusal(400, 'The prompt has half a surrogate pair; it is to be text in Unicode.', { param: 'prompt' })
-  return { events: await events(one), tokens: null, ids: async () => Int32Array.from(await idsOf(one, tokenizer)) }
+  return tokenizer
+}
+
+/** The prompt as events. A text is cut into tokens by the worker, which counts them. */
+export const promptOf = async ({ prompt }: CompletionRequest, served: Served): Promise<Prompt> => {
+  const { text, ids } = oneOf(prompt)
+  if (ids !== null) {
+    checkIds(ids, served, 'prompt')
+    return { events: idEvents(ids), tokens: ids.length, ids: async () => Int32Array.from(ids) }
+  }
+  if (text === '') return { events: [], tokens: 0 }
+  const tokenizer = readable(text, served.tokenizer)
+  return { events: await events(text), tokens: null, ids: async () => Int32Array.from(await idsOf(text, tokenizer)) }
 }
 
 /** Ids that hold all of a tag and of the white space behind it. */

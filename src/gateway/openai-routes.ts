@@ -3,6 +3,7 @@ import { randomUUID } from 'node:crypto'
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import { callId, type Piece, type ScoredToken, tokenLogprob, wholeCalls } from './answer.ts'
 import { answerChoices } from './choices.ts'
+import { answerEchoed, type Echoed, type EchoedToken } from './echo.ts'
 import { type Answering, answer, type Job, type Shape, type Usage } from './openai-answer.ts'
 import { checkMessages } from './openai-messages.ts'
 import { MAX_TOKENS, promptOf, promptOfMessages } from './openai-prompt.ts'
@@ -17,6 +18,7 @@ import {
   parsedBody,
 } from './openai-schema.ts'
 import { boundTools } from './openai-tools.ts'
+import { Refusal } from './refusal.ts'
 import { checkModel } from './service.ts'
 import type { ServerEvent } from './sse.ts'
 import { thinkingOf } from './thinking.ts'
@@ -40,19 +42,21 @@ interface Asked {
 }
 
 /** By their texts, the likeliest first; the token itself is among them. Where several ids have one text, the likeliest counts. */
-const likeliest = ({ text, logprob, top = [] }: ScoredToken): Record<string, number> => {
+const likeliest = ({ text, logprob, top = [] }: ScoredToken | EchoedToken): Record<string, number> | null => {
+  if (logprob === null) return null
   const all = new Map<string, number>()
   for (const other of [...top, { text, logprob }]) if (!all.has(other.text)) all.set(other.text, other.logprob)
   return Object.fromEntries(all)
 }
 
-const completionShape = (asked: Asked): Shape => {
+/** `echoed`: the prompt, where it is given back. */
+const completionShape = (asked: Asked, echoed: Echoed = { text: '', tokens: [] }): Shape => {
   const { model, logprobs, includeUsage } = asked
   const about = { id: `cmpl-${randomUUID()}`, object: 'text_completion', created: seconds(), model }
   /** Whole characters of the answer before a token (code points, as vLLM counts them). */
   let offset = 0
   const characters = new TextDecoder('utf-8', { ignoreBOM: true })
-  const scored = (tokens: readonly ScoredToken[]) => {
+  const scored = (tokens: readonly (ScoredToken | EchoedToken)[]) => {
     if (logprobs === undefined) return null
     const offsets = tokens.map(({ bytes }) => {
       const at = offset
@@ -66,7 +70,7 @@ const completionShape = (asked: Asked): Shape => {
       text_offset: offsets,
     }
   }
-  const choice = (text: string, tokens: readonly ScoredToken[], finish: Piece['finish']) => ({
+  const choice = (text: string, tokens: readonly (ScoredToken | EchoedToken)[], finish: Piece['finish']) => ({
     text,
     index: 0,
     logprobs: scored(tokens),
@@ -74,7 +78,10 @@ const completionShape = (asked: Asked): Shape => {
   })
   return {
     id: about.id,
-    opening: () => [],
+    opening: () =>
+      echoed.text === '' && echoed.tokens.length === 0
+        ? []
+        : [{ data: { ...about, choices: [choice(echoed.text, echoed.tokens, null)] } }],
     piece: (piece) =>
       isTold(piece, asked) ? [{ data: { ...about, choices: [choice(piece.text, piece.tokens, piece.finish)] } }] : [],
     closing: (usage) => [...(includeUsage ? [{ data: { ...about, choices: [], usage } }] : []), DONE],
@@ -82,8 +89,8 @@ const completionShape = (asked: Asked): Shape => {
       ...about,
       choices: [
         choice(
-          textOfAll(pieces),
-          pieces.flatMap(({ tokens }) => tokens),
+          `${echoed.text}${textOfAll(pieces)}`,
+          [...echoed.tokens, ...pieces.flatMap(({ tokens }) => tokens)],
           pieces.at(-1)?.finish ?? null,
         ),
       ],
@@ -192,6 +199,10 @@ export const openaiRoutes = (app: FastifyInstance, answering: Answering, created
 
   app.post('/v1/completions', async (request, reply) => {
     const body = parsedBody(completionRequest, request.body)
+    if (body.max_tokens === 0 && !body.echo)
+      throw new Refusal(400, '"max_tokens" cannot be taken: expected at least 1, or "echo": true.', {
+        param: 'max_tokens',
+      })
     const prompt = await promptOf(body, served)
     const job: Job = {
       ...common(body),
@@ -203,7 +214,9 @@ export const openaiRoutes = (app: FastifyInstance, answering: Answering, created
       topLogprobs: body.logprobs ?? 0,
       shape: () => completionShape({ ...asked(body), logprobs: body.logprobs }),
     }
-    return several(request, reply, job, body.n)
+    if (!body.echo) return several(request, reply, job, body.n)
+    const shapeOf = (echoed: Echoed) => completionShape({ ...asked(body), logprobs: body.logprobs }, echoed)
+    return answerEchoed(request, reply, body, job, shapeOf, answering)
   })
 
   app.post('/v1/chat/completions', async (request, reply) => {

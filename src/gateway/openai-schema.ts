@@ -30,7 +30,6 @@ const PROMPT = 'A prompt is continued as it is; chats and responses have tools.'
 export const LACKING: Readonly<Record<string, Lack>> = {
   n: lack(ONE, 1),
   best_of: lack('Answers are given as they are, none chosen among them. "n" gives several.', 1),
-  echo: lack('The prompt is not given back. Put it before the answer.', false),
   suffix: lack('The model continues a text; it does not fill in.', ''),
   tools: lack(PROMPT, []),
   tool_choice: lack(PROMPT, 'none', 'auto'),
@@ -176,6 +175,9 @@ export const completionRequest = z.strictObject({
   ...common,
   prompt: z.union([z.string(), z.array(z.string()).length(1), z.array(z.array(id)).length(1), z.array(id)]).default(''),
   logprobs: z.int().min(0).max(5).optional(),
+  /** The prompt stands before the answer, which may have no token then. */
+  echo: z.boolean().default(false),
+  max_tokens: z.int().min(0).optional(),
 })
 export type CompletionRequest = z.output<typeof completionRequest>
 

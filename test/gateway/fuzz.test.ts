@@ -116,6 +116,7 @@ const completion = fc.record(
       fc.jsonValue({ maxDepth: 2 }),
     ),
     logprobs: value([0, null, 2], [9]),
+    echo: value([false, false, true]),
     ...sampling,
   },
   { requiredKeys: ['model'] },

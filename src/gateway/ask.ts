@@ -185,6 +185,12 @@ export const refusalIn = (record: StoredRecord): EventRefused => {
   )
 }
 
+/** Of an answer whose session was set aside. */
+export const setAside = (session: string): Refusal =>
+  new Refusal(409, `Session "${session}" was set aside while it generated; GET /v1/sessions/ID says why.`, {
+    code: 'session_stopped',
+  })
+
 /** Which records belong to a request. */
 export interface Wanted {
   run(run: Generated): boolean
@@ -231,10 +237,7 @@ export async function* answersTo(
   const refusals = refusalsOf(topics, session, place, wanted, ends)
   for await (const answer of merged<Generated | Refusal>([runs(), refusals], () => over.abort())) {
     if (answer instanceof Refusal) throw answer
-    if (answer.finish === 'stopped')
-      throw new Refusal(409, `Session "${session}" was set aside while it generated; GET /v1/sessions/ID says why.`, {
-        code: 'session_stopped',
-      })
+    if (answer.finish === 'stopped') throw setAside(session)
     yield answer
     if (answer.finish !== null) return
   }

@@ -4,7 +4,7 @@ import type { Generated } from '../../topics/tokens.ts'
 import { headersOf, textIn } from '../client/records.ts'
 import type { StoredRecord } from '../streams/log.ts'
 import { openAnswer, type Piece } from './answer.ts'
-import { generatedIn, refusalIn, type Topics, type Wanted } from './ask.ts'
+import { generatedIn, refusalIn, setAside, type Topics, type Wanted } from './ask.ts'
 import { usageOf } from './openai-answer.ts'
 import { inputItem, type Said } from './openai-messages.ts'
 import { Refusal } from './refusal.ts'
@@ -96,11 +96,14 @@ export const responseLog = ({ served, sessions, topics }: Service): ResponseLog 
       await sessions.finished(at.session, last.cause.offset, AbortSignal.timeout(PATIENCE))
       if (sessions.get(at.session) === undefined) throw notFound('id')
     }
+    const failed = (refusal: Refusal): Resource =>
+      responseOf(at, served.id, told.about, 'failed', null, null, failureIn(refusal))
+    if (last?.finish === 'stopped') return failed(setAside(at.session))
     if (pieces.length === 0) {
       const wanted = wantedIn(at, told)
       for await (const record of records(names.deadletters, at.deadLettersFrom))
         if (wanted.letter(Number(headersOf(record)[DEAD_LETTER_HEADERS.offset]), record))
-          return responseOf(at, served.id, told.about, 'failed', null, null, failureIn(refusalIn(record)))
+          return failed(refusalIn(record))
     }
     return wholeOf(at, served.id, told.about, pieces, usageOf(at.inputTokens, at.cachedTokens, collected))
   }

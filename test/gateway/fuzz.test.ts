@@ -295,6 +295,38 @@ describe('never a fault, a crash or silence', () => {
     )
   })
 
+  test('for conversations to compact, and what is answered behind one', async () => {
+    const compaction = fc.record(
+      {
+        type: fc.constant('compaction'),
+        encrypted_content: value(['x', 'WyIwMTIzNDU2Nzg5YWJjZGVmIiwwLDAsMSwwLCJzIl0'], ['']),
+        id: value(['cmp_x', null]),
+      },
+      { requiredKeys: ['type', 'encrypted_content'] },
+    )
+    const said = fc.record({
+      role: value(['user', 'assistant'], ['owner']),
+      content: fc.string({ minLength: 1, maxLength: 40 }),
+    })
+    const input = fc.oneof(
+      { weight: 4, arbitrary: fc.array(said, { minLength: 1, maxLength: 3 }) },
+      fc.tuple(compaction, said),
+      fc.array(fc.oneof(compaction, message, thoughtItem), { maxLength: 3 }),
+      fc.jsonValue(),
+    )
+    const body = fc.record(
+      { model: value(['demo'], ['other']), input, instructions: word, prompt_cache_key: value(['k'], [7]) },
+      { requiredKeys: ['model', 'input'] },
+    )
+    const path = fc.constantFrom('/v1/responses/compact', '/v1/responses/compact', '/v1/responses/input_tokens')
+    await takesSome(5, () =>
+      fc.assert(
+        fc.asyncProperty(path, body, async (to, one) => check(await post(to, JSON.stringify(one)))),
+        runs(150),
+      ),
+    )
+  })
+
   test("for messages of Anthropic's clients, answered and counted", async () => {
     const path = fc.constantFrom('/v1/messages', '/v1/messages', '/v1/messages/count_tokens')
     await takesSome(10, () =>
@@ -318,6 +350,7 @@ describe('never a fault, a crash or silence', () => {
     const path = fc.constantFrom(
       ...['/v1/completions', '/v1/chat/completions', '/v1/responses', '/v1/sessions/x/chunks', '/v1/messages'],
       ...['/v1/messages/count_tokens', '/v1/tokenize', '/v1/detokenize', '/v1/responses/input_tokens'],
+      '/v1/responses/compact',
     )
     const type = fc.constantFrom(
       'application/json',

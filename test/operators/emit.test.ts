@@ -1,5 +1,6 @@
 import { firstValueFrom, of } from 'rxjs'
 import { describe, expect, test } from 'vitest'
+import { ASKED_HEADER } from '../../src/operators/asked.ts'
 import { emit } from '../../src/operators/emit.ts'
 import type { Output, Step } from '../../src/operators/types.ts'
 import type { StoredRecord } from '../../src/streams/log.ts'
@@ -53,6 +54,18 @@ describe('emit', () => {
     expect(records[0]).toMatchObject({ topic: 'p.observations', timestamp: 1234, headers })
     expect(text(records[0]!.key)).toBe('s')
     expect(JSON.parse(text(records[0]!.value))).toEqual(opened.value)
+  })
+
+  test('what a client asked for goes into no output, a dead letter included, however long it is', async () => {
+    const trace = ['trace', Buffer.from('1')] as const
+    const headers = [trace, [ASKED_HEADER, Buffer.alloc(200_000)] as const]
+    const letter: Output = { to: 'deadletters', reason: 'Why.' }
+    const { records } = await emitted({ headers }, opened, letter)
+    expect(records[0]!.headers).toEqual([trace])
+    expect(records).toHaveLength(2)
+    expect(text(records[1]!.key)).toBe('s')
+    expect(records[1]!.headers!.map(([name]) => name)).not.toContain(ASKED_HEADER)
+    expect(text(records[1]!.value)).toBe('{"type":"close"}')
   })
 
   const named = (headers: StoredRecord['headers'] | undefined) => headers?.map(([name, value]) => [name, text(value)])

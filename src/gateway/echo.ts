@@ -160,19 +160,25 @@ export const answerEchoed = async (
   const session = `${OWN_SESSION}${randomUUID()}`
   const scored = scoredBy(served.tokenizer)
   const tokens: EchoedToken[] = []
+  const close = (): void =>
+    service.inBackground(send(topics, session, key, () => [{ type: 'close' }]).then(() => undefined))
   if (logprobs !== undefined) {
     const source =
       logprobs === 0 ? reading(service, session, key, ids, ends) : forcing(service, session, key, ids, logprobs, ends)
-    for await (const { logprob, top } of source) {
-      const token = scored(ids[tokens.length]!, 0)
-      const others = top === undefined ? {} : { top: top.map((other) => scored(other.id, other.logprob)) }
-      tokens.push({ ...token, logprob, ...others })
-      if (tokens.length === ids.length) break
+    try {
+      for await (const { logprob, top } of source) {
+        const token = scored(ids[tokens.length]!, 0)
+        const others = top === undefined ? {} : { top: top.map((other) => scored(other.id, other.logprob)) }
+        tokens.push({ ...token, logprob, ...others })
+        if (tokens.length === ids.length) break
+      }
+      if (tokens.length < ids.length) throw cut()
+    } catch (error) {
+      // Nobody goes on with a prompt that was not read to its end.
+      close()
+      throw error
     }
-    if (tokens.length < ids.length) throw cut()
   }
-  const close = (): void =>
-    service.inBackground(send(topics, session, key, () => [{ type: 'close' }]).then(() => undefined))
   const echoed = { text, tokens }
 
   if (body.max_tokens === 0) {

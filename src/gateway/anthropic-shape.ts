@@ -1,5 +1,4 @@
 /** An answer in blocks of text and calls, whole and in events, as Anthropic's clients read it. */
-import { randomUUID } from 'node:crypto'
 import { callId, type Piece, wholeCalls } from './answer.ts'
 import type { MessagesRequest } from './anthropic-schema.ts'
 import { inputOf } from './anthropic-tools.ts'
@@ -36,10 +35,10 @@ type Asked = Pick<MessagesRequest, 'model' | 'stop_sequences' | 'tools'>
 
 /** The answer to a request as Anthropic's clients read it. */
 export const messageShape = (
-  { promptTokens, cachedTokens }: Pick<Asking, 'promptTokens' | 'cachedTokens'>,
+  { promptTokens, cachedTokens, nonce }: Pick<Asking, 'promptTokens' | 'cachedTokens' | 'nonce'>,
   body: Asked,
 ): Shape => {
-  const about = { id: `msg_${randomUUID()}`, type: 'message', role: 'assistant', model: body.model }
+  const about = { id: `msg_${nonce}`, type: 'message', role: 'assistant', model: body.model }
   let last: Piece | undefined
   /** How many blocks were begun, and whether the last of them is open. */
   let begun = 0

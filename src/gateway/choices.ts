@@ -9,6 +9,7 @@ import { within } from '../aborted.ts'
 import { generateEvent } from '../client/chunks.ts'
 import { openAnswer, type Piece } from './answer.ts'
 import { answersTo, merged, type Sent, send, wantedOf } from './ask.ts'
+import { begunNow, refuseOnce } from './once.ts'
 import {
   type Answering,
   type Asked,
@@ -74,6 +75,7 @@ export const answerChoices = async (
 ): Promise<FastifyReply> => {
   const { service, counter, turns } = answering
   const { served, limits, metrics, sessions, topics } = service
+  refuseOnce(request, 'Several answers to one prompt')
   const stops = checkedStops(job, service)
   reply.raw.setMaxListeners(MOST_LISTENERS)
   for (let index = 0; index < count; index += 1) counter.enter(reply, job.stream ? 'stream' : 'whole')
@@ -107,7 +109,7 @@ export const answerChoices = async (
     const ask = async (index: number, of: string, first: readonly ChunkInput[]): Promise<Choice> => {
       let shape: Shape | undefined
       const sent = await send(topics, of, key, (place) => {
-        shape = job.shape({ ...place, session: of, promptTokens: tokens, cachedTokens: 0, start })
+        shape = job.shape({ ...place, ...begunNow(), session: of, promptTokens: tokens, cachedTokens: 0, start })
         return [
           ...first,
           generateEvent({

@@ -11,6 +11,7 @@ import { generateEvent, idEvents } from '../client/chunks.ts'
 import { recordAsJson } from '../client/records.ts'
 import { type Piece, type Scored, scoredBy } from './answer.ts'
 import { generatedIn, merged, refusalsOf, type Sent, send, wantedOf } from './ask.ts'
+import { refuseOnce } from './once.ts'
 import { type Answering, answer, checkedStops, endingOf, type Job, OWN_SESSION, type Shape } from './openai-answer.ts'
 import { promptIds } from './openai-prompt.ts'
 import type { CompletionRequest } from './openai-schema.ts'
@@ -141,6 +142,7 @@ export const answerEchoed = async (
     throw new Refusal(400, 'A prompt that is given back is read in a session of its own. Leave the header out.', {
       param: SESSION_HEADER,
     })
+  refuseOnce(request, '"echo"')
   checkedStops(job, service)
   const { ids, text } = await promptIds(body, served)
   if (ids.length === 0)

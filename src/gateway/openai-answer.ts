@@ -2,6 +2,7 @@
 import { randomInt, randomUUID } from 'node:crypto'
 import type { FastifyReply, FastifyRequest } from 'fastify'
 import type { ChunkInput, Grammar } from '../../topics/chunks.ts'
+import type { Claim } from '../../topics/state.ts'
 import type { Generated } from '../../topics/tokens.ts'
 import { within } from '../aborted.ts'
 import { generateEvent } from '../client/chunks.ts'
@@ -20,6 +21,17 @@ import {
   type Wanted,
   wantedOf,
 } from './ask.ts'
+import {
+  attempted,
+  attemptIn,
+  attemptOf,
+  begunNow,
+  claimAt,
+  type Once,
+  onceIn,
+  REPLAYED_HEADER,
+  refuseOnce,
+} from './once.ts'
 import type { Drawing } from './openai-schema.ts'
 import type { Prefixes } from './prefixes.ts'
 import { bodyOf, Refusal } from './refusal.ts'
@@ -78,6 +90,10 @@ export interface Shape {
 
 /** What is known of an answer when it is asked for. */
 export interface Asking extends Begun {
+  /** Of the answer's id: one that no other has. */
+  readonly nonce: string
+  /** Seconds since the epoch. */
+  readonly created: number
   readonly session: string
   /** See `Prompt`. */
   readonly promptTokens: number | null
@@ -168,6 +184,16 @@ export const lastAnswer = async (session: string, { topics }: Service) => {
       last = run
     }
   return last === null ? null : { requestId: last.requestId, finish: last.finish, text }
+}
+
+/** What is known of a prompt that is in the log. */
+interface Prompted {
+  /** See `Prompt`. */
+  readonly tokens: number | null
+  /** Where the session stood before it. */
+  readonly pulse: number
+  readonly cached: number
+  readonly start: Start
 }
 
 /** The session that was to be forked for a request is not there any more, or stands elsewhere. */
@@ -284,13 +310,17 @@ export const answer = async (
   const { background = false } = job
   const { gone, ends, cut } = endingOf(reply, service, background && !job.stream)
 
+  const once = onceIn(request)
+  if (job.name !== undefined) refuseOnce(request, 'A conversation that was compacted')
   const named = sessionInHeader(request) ?? job.session
   // What a session of the request's own is fed follows from the request alone, and so does where it can begin.
   const own = named === undefined ? job.prompt({ fresh: true, stopped: false }) : null
   // A name that was given is for one session, in its own partition; and who answers in the background does not wait for what may have to be asked again.
-  const ids = (job.name === undefined && !background && (await own?.ids?.())) || null
+  // What is done once is done by its own events alone: an attempt whose fork was refused could not be told from one that was taken.
+  const ids = (job.name === undefined && !background && once === null && (await own?.ids?.())) || null
   const reading = ids && (await prefixes.read(ids, job.keepsSession))
-  const session = named ?? job.name ?? reading?.session ?? `${OWN_SESSION}${randomUUID()}`
+  const unnamed = once === null ? `${OWN_SESSION}${randomUUID()}` : `${OWN_SESSION}${once.key}`
+  const session = named ?? job.name ?? reading?.session ?? unnamed
   const lasts = named !== undefined || job.keepsSession
   const seed = job.seed ?? randomInt(2 ** 47)
   const headers = { [SESSION_HEADER]: encodeURIComponent(session), 'x-seed': String(seed) }
@@ -305,14 +335,15 @@ export const answer = async (
     if (ends.aborted) throw cut()
     const { start = 'plain' } = prompt
     let shape: Shape | undefined
+    const now = begunNow()
     const sent = await send(
       { ...topics, headers: genai.headersOf(reply) },
       session,
       request.keyName,
       (place) => {
-        shape = job.shape({ ...place, session, promptTokens: prompt.tokens, cachedTokens: cached, start })
-        return [
-          ...before,
+        const known = { promptTokens: prompt.tokens, start }
+        shape = job.shape({ ...place, ...now, ...known, session, cachedTokens: cached })
+        const request: ChunkInput[] = [
           generateEvent({
             type: 'generate',
             requestId: shape.id,
@@ -326,16 +357,27 @@ export const answer = async (
           }),
           ...(lasts || reading !== null ? [] : [{ type: 'close' } as const]),
         ]
+        if (once === null) return [...before, ...request]
+        // Without a fork all events are the session's own.
+        const events = [...(before as readonly ChunkInput[]), ...request]
+        return attempted(events, once, { ...place, ...now, ...known, ...{ body: once.body, pulse, seed } })
       },
       ({ type }) => (type === 'generate' ? job.beside : undefined),
     )
-    shaped = shape
     const { offsets } = sent
     const wanted = wantedOf({ ...sent, offsets: isAgain ? offsets.slice(1) : offsets }, offsets[before.length]!)
-    const told: Asked = { session, key: request.keyName, requestId: shape!.id, sent, wanted, lasts, over: false }
-    asked = told
     if (lasts) turns.begun.set(session, true)
     reading?.sent()
+    return follow(shape!, sent, wanted, { tokens: prompt.tokens, pulse, cached, start })
+  }
+
+  /** What comes of a request that is in the log. */
+  const follow = (shape: Shape, sent: Sent, wanted: Wanted, prompted: Prompted) => {
+    const { pulse, cached, start } = prompted
+    const { offsets } = sent
+    const told: Asked = { session, key: request.keyName, requestId: shape.id, sent, wanted, lasts, over: false }
+    asked = told
+    shaped = shape
     reply.headers(headers)
 
     const collected = openAnswer(stops, served.tokenizer, job.calls, start)
@@ -359,7 +401,7 @@ export const answer = async (
       for await (const run of runs()) {
         // The worker cuts texts into tokens: what was read is what the clock moved.
         if (run.index === 0) {
-          read = prompt.tokens ?? Math.max(0, run.fromPulse - pulse)
+          read = prompted.tokens ?? Math.max(0, run.fromPulse - pulse)
           if (reading !== null && run.fromPulse !== read) throw new PrefixGone()
           metrics.began(reply)
           metrics.prompted(reply, read, cached)
@@ -378,14 +420,43 @@ export const answer = async (
       }
       throw cut()
     }
-    return { shape: shape!, collected, usage, coming: pieces() }
+    return { shape, collected, usage, coming: pieces() }
   }
 
   /** With the first piece of the answer, which nobody waits for in the background. */
-  const withFirst = async (it: Awaited<ReturnType<typeof put>>) => ({
+  const withFirst = async (it: ReturnType<typeof follow>) => ({
     ...it,
     first: background ? null : await it.coming.next(),
   })
+
+  /** The answer of the attempt that was taken in place of this request. */
+  const again = async (claim: Claim, key: Once) => {
+    const attempt = attemptIn(claim, key)
+    const partition = await topics.log.partitionOf(topics.names.chunks, Buffer.from(session))
+    const shape = job.shape({ ...attempt, partition, session, cachedTokens: 0 })
+    headers['x-seed'] = String(attempt.seed)
+    reply.header(REPLAYED_HEADER, 'true')
+    const wanted: Wanted = {
+      run: ({ requestId }) => requestId === shape.id,
+      letter: (_, record) => attemptOf(record) === claim.attempt,
+    }
+    const prompted = { ...attempt, tokens: attempt.promptTokens, cached: 0 }
+    return withFirst(follow(shape, { ...attempt, partition, offsets: [] }, wanted, prompted))
+  }
+
+  /** What is done once is looked for before it is asked for, and behind what asks for it again. */
+  const asOnce = async (ask: () => ReturnType<typeof again>): ReturnType<typeof again> => {
+    if (once === null) return ask()
+    const known = sessions.claim(session, once.key)
+    if (known !== undefined) return again(known, once)
+    try {
+      return await ask()
+    } catch (error) {
+      if (!(error instanceof EventRefused) || error.first === null) throw error
+      const partition = await topics.log.partitionOf(topics.names.chunks, Buffer.from(session))
+      return again(await claimAt(topics, { partition }, once.key, error.first), once)
+    }
+  }
 
   /** Asks in a session of the request's own. */
   const askAlone = async (prompt: Prompt) => {
@@ -406,18 +477,20 @@ export const answer = async (
 
   /** Asks in the session that the request names, once its earlier requests are answered. */
   const begin = async () => {
-    if (own !== null) return askAlone(own)
+    if (own !== null) return asOnce(() => askAlone(own))
     leave = await turns.enter(session, ends).catch((error: unknown) => {
       throw ends.aborted ? cut() : error
     })
-    const { closed, pulse, standing } = await standingOf(session, true, job, answering)
-    const prompt = job.prompt(standing)
-    if (standing.fresh && prompt.events.length === 0)
-      throw new Refusal(400, 'The prompt is empty, and so is the session: there is nothing to continue.', {
-        param: 'prompt',
-      })
-    const before = [...(closed ? [{ type: 'open' } as const] : []), ...prompt.events]
-    return withFirst(await put(before, prompt, pulse, 0))
+    return asOnce(async () => {
+      const { closed, pulse, standing } = await standingOf(session, true, job, answering)
+      const prompt = job.prompt(standing)
+      if (standing.fresh && prompt.events.length === 0)
+        throw new Refusal(400, 'The prompt is empty, and so is the session: there is nothing to continue.', {
+          param: 'prompt',
+        })
+      const before = [...(closed ? [{ type: 'open' } as const] : []), ...prompt.events]
+      return withFirst(await put(before, prompt, pulse, 0))
+    })
   }
 
   const begun = begin()
@@ -471,7 +544,7 @@ export const answer = async (
   } finally {
     reading?.over()
     if (drained !== null) service.inBackground(drained.finally(leave))
-    else if (asked === null || asked.over || job.keepsSession || !service.cancels) leave()
+    else if (asked === null || asked.over || job.keepsSession || once !== null || !service.cancels) leave()
     else service.inBackground(abandon(service, asked).finally(leave))
   }
 }

@@ -1,9 +1,9 @@
 /** /v1/models, /v1/completions and /v1/chat/completions, as OpenAI's clients ask for them. */
-import { randomUUID } from 'node:crypto'
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import { callId, type Piece, type ScoredToken, tokenLogprob, wholeCalls } from './answer.ts'
 import { answerChoices } from './choices.ts'
 import { answerEchoed, type Echoed, type EchoedToken } from './echo.ts'
+import { begunNow } from './once.ts'
 import { type Answering, answer, type Job, type Shape, type Usage } from './openai-answer.ts'
 import { checkMessages } from './openai-messages.ts'
 import { MAX_TOKENS, promptOf, promptOfMessages } from './openai-prompt.ts'
@@ -30,7 +30,6 @@ const reasonOf = (finish: Piece['finish'] | undefined) => (finish == null ? null
 /** A token may complete no character: a piece without text says something only where its tokens are listed, or at the end. */
 const isTold = ({ text, thought, calls, finish }: Piece, { logprobs }: Asked): boolean =>
   text !== '' || thought !== undefined || calls.length > 0 || finish !== null || logprobs !== undefined
-const seconds = (): number => Math.floor(Date.now() / 1000)
 
 const DONE: ServerEvent = { data: '[DONE]' }
 
@@ -39,6 +38,9 @@ interface Asked {
   /** How many alternatives; undefined: no logprobs at all. */
   readonly logprobs: number | undefined
   readonly includeUsage: boolean
+  /** See `Asking`. */
+  readonly nonce: string
+  readonly created: number
 }
 
 /** By their texts, the likeliest first; the token itself is among them. Where several ids have one text, the likeliest counts. */
@@ -51,8 +53,8 @@ const likeliest = ({ text, logprob, top = [] }: ScoredToken | EchoedToken): Reco
 
 /** `echoed`: the prompt, where it is given back. */
 const completionShape = (asked: Asked, echoed: Echoed = { text: '', tokens: [] }): Shape => {
-  const { model, logprobs, includeUsage } = asked
-  const about = { id: `cmpl-${randomUUID()}`, object: 'text_completion', created: seconds(), model }
+  const { model, logprobs, includeUsage, nonce, created } = asked
+  const about = { id: `cmpl-${nonce}`, object: 'text_completion', created, model }
   /** Whole characters of the answer before a token (code points, as vLLM counts them). */
   let offset = 0
   const characters = new TextDecoder('utf-8', { ignoreBOM: true })
@@ -115,8 +117,8 @@ const messageOf = (id: string, pieces: readonly Piece[]) => {
 }
 
 const chatShape = (asked: Asked): Shape => {
-  const { model, logprobs, includeUsage } = asked
-  const about = { id: `chatcmpl-${randomUUID()}`, created: seconds(), model }
+  const { model, logprobs, includeUsage, nonce, created } = asked
+  const about = { id: `chatcmpl-${nonce}`, created, model }
   const scored = (tokens: readonly ScoredToken[]) =>
     logprobs === undefined
       ? null
@@ -212,10 +214,11 @@ export const openaiRoutes = (app: FastifyInstance, answering: Answering, created
       formStops: [],
       maxTokens: body.max_tokens ?? MAX_TOKENS.completion,
       topLogprobs: body.logprobs ?? 0,
-      shape: () => completionShape({ ...asked(body), logprobs: body.logprobs }),
+      shape: ({ nonce, created }) => completionShape({ ...asked(body), nonce, created, logprobs: body.logprobs }),
     }
     if (!body.echo) return several(request, reply, job, body.n)
-    const shapeOf = (echoed: Echoed) => completionShape({ ...asked(body), logprobs: body.logprobs }, echoed)
+    const shapeOf = (echoed: Echoed) =>
+      completionShape({ ...asked(body), ...begunNow(), logprobs: body.logprobs }, echoed)
     return answerEchoed(request, reply, body, job, shapeOf, answering)
   })
 
@@ -235,7 +238,8 @@ export const openaiRoutes = (app: FastifyInstance, answering: Answering, created
       formStops: form.stops,
       maxTokens: body.max_completion_tokens ?? body.max_tokens ?? Math.min(MAX_TOKENS.chat, limits.tokens),
       topLogprobs: body.top_logprobs,
-      shape: () => chatShape({ ...asked(body), logprobs: body.logprobs ? body.top_logprobs : undefined }),
+      shape: ({ nonce, created }) =>
+        chatShape({ ...asked(body), nonce, created, logprobs: body.logprobs ? body.top_logprobs : undefined }),
     }
     return several(request, reply, job, body.n)
   })

@@ -1,5 +1,4 @@
 /** The id of a response: it says where in the log the response is, so a gateway needs to remember none. */
-import { randomBytes } from 'node:crypto'
 import { z } from 'zod'
 import { STARTS, type Start } from '../models/chat/thoughts.ts'
 import type { Asking } from './openai-answer.ts'
@@ -43,11 +42,11 @@ export interface Located {
 }
 
 export const locate = (
-  { session, partition, chunksFrom, tokensFrom, deadLettersFrom, promptTokens, cachedTokens, start }: Asking,
+  { session, partition, chunksFrom, tokensFrom, deadLettersFrom, promptTokens, cachedTokens, start, ...given }: Asking,
   calls: boolean,
 ): Located => {
-  const nonce = randomBytes(8).toString('hex')
-  const created = Math.floor(Date.now() / 1000)
+  const { created } = given
+  const nonce = given.nonce.replaceAll('-', '').slice(0, 16)
   const inputTokens = promptTokens ?? 0
   // One number says whether the answer may have calls, and where it begins.
   const kind = (calls ? 1 : 0) + 2 * STARTS.indexOf(start)

@@ -10,6 +10,7 @@ import type { Tail } from '../client/tail.ts'
 import { eventOf } from '../operators/validate.ts'
 import type { StoredRecord } from '../streams/log.ts'
 import { generatedIn, send } from './ask.ts'
+import { ONCE_HEADER, onceIn, REPLAYED_HEADER } from './once.ts'
 import type { Answering } from './openai-answer.ts'
 import { Refusal } from './refusal.ts'
 import { checkFed, checkSession, failureBody, goneSignal, type Service } from './service.ts'
@@ -40,10 +41,10 @@ const streamQuery = z.strictObject({
 const positionText = (partition: number, offset: number): string => `${partition}:${offset}`
 
 /** Adds what clients need not say, and checks what the schema of the topic and the model ask for. */
-const checkedEvent = (given: unknown, at: number, { served }: Service): Chunk => {
+const checkedEvent = (given: unknown, at: number, { served }: Service, unique: string = randomUUID()): Chunk => {
   const param = `events[${at}]`
   const asks = typeof given === 'object' && given !== null && (given as { type?: unknown }).type === 'generate'
-  const named = asks && !('requestId' in given) ? { ...given, requestId: randomUUID() } : given
+  const named = asks && !('requestId' in given) ? { ...given, requestId: unique } : given
   const event = eventOf(named)
   if (typeof event === 'string') throw new Refusal(400, event, { param })
   if (event.type === 'text' && served.tokenizer === null)
@@ -65,11 +66,11 @@ const checkedEvent = (given: unknown, at: number, { served }: Service): Chunk =>
   return event
 }
 
-const eventsIn = (body: unknown, service: Service): Chunk[] => {
+const eventsIn = (body: unknown, service: Service, unique?: string): Chunk[] => {
   const given = Array.isArray(body) ? body : [body]
   if (given.length === 0 || given.length > MOST_EVENTS)
     throw new Refusal(400, `A request brings 1 to ${MOST_EVENTS} events, this one ${given.length}.`)
-  return given.map((event, at) => checkedEvent(event, at, service))
+  return given.map((event, at) => checkedEvent(event, at, service, unique && `${unique}-${at}`))
 }
 
 /** A fork: the name of the child, which may be missing, and what an `open` event takes. */
@@ -148,10 +149,26 @@ export const sessionRoutes = (app: FastifyInstance, answering: Answering): void 
     })
   })
 
+  const { effectOf, deleteSession, nameBeside, sendOnce } = sessionEffects(answering)
+
   app.post('/v1/sessions/:id/chunks', { schema: { params } }, async (request, reply) => {
     const id = checkFed((request.params as z.output<typeof params>).id, 'id')
-    const events = eventsIn(request.body, service)
-    const sent = await send(topics, id, request.keyName, () => events)
+    const once = onceIn(request)
+    const events = eventsIn(request.body, service, once?.key)
+    const ends = events.find(({ type }) => type === 'cancel' || type === 'delete')
+    if (once !== null && ends !== undefined)
+      throw new Refusal(
+        400,
+        `A "${ends.type}" event is done once in any case: send it without the header ${ONCE_HEADER}.`,
+        {
+          param: ONCE_HEADER,
+        },
+      )
+    const { sent, isFirst } =
+      once === null
+        ? { sent: await send(topics, id, request.keyName, () => events), isFirst: true }
+        : await sendOnce(id, request.keyName, events, once, goneSignal(reply))
+    if (!isFirst) reply.header(REPLAYED_HEADER, 'true')
     const asked = events.flatMap((event) => (event.type === 'generate' ? [event.requestId] : []))
     const after = positionText(sent.partition, sent.tokensFrom - 1)
     return reply.code(202).send({
@@ -164,8 +181,6 @@ export const sessionRoutes = (app: FastifyInstance, answering: Answering): void 
       tokens: `/v1/sessions/${encodeURIComponent(id)}/tokens?starting_after=${after}`,
     })
   })
-
-  const { effectOf, deleteSession, nameBeside } = sessionEffects(answering)
 
   app.delete('/v1/sessions/:id', { schema: { params } }, async (request, reply) => {
     const id = checkSession((request.params as z.output<typeof params>).id, 'id')
@@ -188,10 +203,17 @@ export const sessionRoutes = (app: FastifyInstance, answering: Answering): void 
       throw new Refusal(400, `"${ours}" follows from the path: the fork is one of session "${parent}". Leave it out.`, {
         param: ours,
       })
-    const id = given === undefined ? await nameBeside(parent) : checkFed(given, 'session')
+    const once = onceIn(request)
+    const id = given === undefined ? await nameBeside(parent, 'fork', once?.key) : checkFed(given, 'session')
     const event = checkedEvent({ ...settings, type: 'open', from: { session: parent } }, 0, service)
     counter.enter(reply, 'whole')
-    await effectOf(id, request.keyName, event, 'opened', goneSignal(reply))
+    const gone = goneSignal(reply)
+    if (once === null) await effectOf(id, request.keyName, event, 'opened', gone)
+    else {
+      const { isFirst, refusal } = await sendOnce(id, request.keyName, [event], once, gone)
+      if (refusal !== null) throw refusal
+      if (!isFirst) reply.header(REPLAYED_HEADER, 'true')
+    }
     return reply.code(201).send(sessions.get(id))
   })
 

@@ -2,6 +2,7 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import type { TopicNames } from '../../topics/index.ts'
 import type { Partitioner } from '../../topics/input.ts'
+import type { Claim } from '../../topics/state.ts'
 import { bounded } from '../bounded.ts'
 import { faultOfFeeding } from '../client/declared.ts'
 import { ContinuoError, codeOf, messageOf } from '../errors.ts'
@@ -77,6 +78,8 @@ export interface Page {
 export interface SessionsView {
   readonly size: number
   get(session: string): SessionView | undefined
+  /** What the session has done once by this key; undefined: nothing that it remembers. */
+  claim(session: string, key: string): Claim | undefined
   /**
    * Resolves when what the session did with the input record at this offset is known here, whatever became of the session since; or when the
    * signal fires.
@@ -112,6 +115,8 @@ export const followSessions = (
   const over = new AbortController()
   const { signal } = over
   const views = new Map<string, SessionView>()
+  /** Of the sessions that were asked to do something once. */
+  const claims = new Map<string, readonly Claim[]>()
   const failures = new Map<number, string>()
   /** Ids in order; null after one was added. */
   let sorted: string[] | null = []
@@ -143,6 +148,7 @@ export const followSessions = (
     if (state.type === 'cancelled') return
     if (state.type === 'deleted') {
       views.delete(state.session)
+      claims.delete(state.session)
       sorted = null
       deletions.set(state.session, state.offset)
       watcher.gone(state.session)
@@ -152,6 +158,8 @@ export const followSessions = (
     if (!views.has(state.session)) sorted = null
     const view = viewOf(state, partition)
     views.set(state.session, view)
+    if (state.claims !== undefined) claims.set(state.session, state.claims)
+    else claims.delete(state.session)
     watcher.head(view, state, record)
     for (const look of waiting.get(state.session) ?? []) look()
   }
@@ -203,6 +211,7 @@ export const followSessions = (
       return views.size
     },
     get: (session) => views.get(session),
+    claim: (session, wanted) => claims.get(session)?.find(({ key }) => key === wanted),
     async finished(session, offset, until) {
       // A session goes through the records of its partition in their order, in whatever lives.
       const isFinished = (): boolean => {

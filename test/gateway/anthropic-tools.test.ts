@@ -157,7 +157,7 @@ test('an answer may be in words, and may be told to', async () => {
 })
 
 test('a text stands in a block before the calls, and the next block begins with the call', () => {
-  const shape = messageShape({ promptTokens: 1, cachedTokens: 0 }, messagesRequest.parse(request()))
+  const shape = messageShape({ promptTokens: 1, cachedTokens: 0, nonce: 'x' }, messagesRequest.parse(request()))
   const usage = {
     prompt_tokens: 1,
     completion_tokens: 2,

@@ -141,7 +141,7 @@ describe('a message', () => {
     ['somebody who cancelled it', { finish: 'cancelled' }, 'end_turn', null],
   ] as const)('says that %s ended it', (_, end, stop_reason, stop_sequence) => {
     const body = messagesRequest.parse({ ...request, stop_sequences: ['END'] })
-    const shape = messageShape({ promptTokens: 7, cachedTokens: 3 }, body)
+    const shape = messageShape({ promptTokens: 7, cachedTokens: 3, nonce: 'x' }, body)
     const usage = {
       prompt_tokens: 7,
       completion_tokens: 1,

@@ -3,8 +3,8 @@
  *
  *   node bench/prefixes.ts [--shape demo] [--before 15000] [--turns 5] [--requests 64] [--at-once 4] [--blobs]
  *
- * `--shape`: models/demo, or one of bench/long-packages.ts with random weights. A second turn comes behind --before ids: sent again as a whole, and in a named
- * session that is sent only what is new, in turns; from the request to its first token. A load is --requests prompts of which so many ids are shared and so
+ * `--shape`: models/demo, whose answers are bytes and so ids, or one of bench/long-packages.ts with random weights. A second turn comes behind --before ids: sent again as a whole, and in a named
+ * session that is sent only what is new, in turns; from the request to its first token. (The answers of random weights are not sent again.) A load is --requests prompts of which so many ids are shared and so
  * many their own, --at-once at a time, of 8 tokens each: cold, behind a restart, and with --prefix-sessions 0. `--blobs`: snapshots lie in blocks
  * in a folder.
  */
@@ -105,13 +105,14 @@ const secondTurns = async (): Promise<void> => {
     const first = idsOf(before)
     const added = idsOf(100)
     const session = `named-${turn}`
-    await ask(url, first, 16)
+    const { text } = await ask(url, first, 16)
     await ask(url, first, 16, session)
+    const conversation = [...first, ...Buffer.from(text), ...added]
     const ways = [
       async () => {
-        const { seconds, cached } = await ask(url, [...first, ...added], 8)
+        const { seconds, cached } = await ask(url, conversation, 8)
         again.push(seconds)
-        read.push(first.length + added.length - cached)
+        read.push(conversation.length - cached)
       },
       async () => void named.push((await ask(url, added, 8, session)).seconds),
     ]

@@ -320,7 +320,7 @@ export const answer = async (
   const ids = (job.name === undefined && !background && once === null && (await own?.ids?.())) || null
   const reading = ids && (await prefixes.read(ids, job.keepsSession))
   const unnamed = once === null ? `${OWN_SESSION}${randomUUID()}` : `${OWN_SESSION}${once.key}`
-  const session = named ?? job.name ?? reading?.session ?? unnamed
+  let session = named ?? job.name ?? reading?.session ?? unnamed
   const lasts = named !== undefined || job.keepsSession
   const seed = job.seed ?? randomInt(2 ** 47)
   const headers = { [SESSION_HEADER]: encodeURIComponent(session), 'x-seed': String(seed) }
@@ -470,8 +470,10 @@ export const answer = async (
       return await withFirst(await put(reading.events, known, 0, reading.cached))
     } catch (error) {
       if (!(error instanceof PrefixGone)) throw error
-      reading.gone()
-      return withFirst(await put(prefixes.again(reading, ids), known, 0, 0, true))
+      const whole = reading.whole()
+      session = whole.session
+      headers[SESSION_HEADER] = encodeURIComponent(session)
+      return withFirst(await put(whole.events, known, 0, 0, whole.isCleared))
     }
   }
 

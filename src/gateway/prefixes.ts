@@ -23,6 +23,8 @@ const WORTH = 64
 /** Ids of prompts that are remembered, to see where others part from them. */
 const MOST_RECENT = 1 << 20
 
+/** Those that stand behind an answer. */
+const ANSWERS = `${PREFIX_NAMES}answer-`
 const NAME = /^prefix-(\d{1,9})-([0-9a-f]{64})-[0-9a-f]{8}$/
 
 export interface PrefixBounds {
@@ -41,13 +43,14 @@ export interface Reading {
   readonly session: string
   /** Ids that it does not read, as the session that it forks has read them. */
   readonly cached: number
-  /** Whether the first event is the fork. */
-  readonly isFork: boolean
   readonly events: readonly Fed[]
   /** The events are in the log: later ones may fork what they make. */
   sent(): void
-  /** The session that was to be forked is gone. */
-  gone(): void
+  /**
+   * The session that the prompt was to go on from is gone, or stands elsewhere: how it is read whole. `isCleared`: the first event deletes what this reading
+   * has made in the same session.
+   */
+  whole(): { readonly session: string; readonly events: readonly Fed[]; readonly isCleared: boolean }
   /** The answer came to an end, and its session stands behind these ids of it. */
   answered(ids: readonly number[]): void
   /** Nobody waits for the answer any more. */
@@ -56,12 +59,10 @@ export interface Reading {
 
 export interface Prefixes {
   /**
-   * How to read this prompt in a session of its own, which goes on behind the answer only with `keeps`; null: there is nothing to gain. Behind a
-   * reading that was not sent nothing is left.
+   * How to read this prompt: in a session of its own, which goes on behind the answer only with `keeps`, or behind the last answer of its conversation; null:
+   * there is nothing to gain. Behind a reading that was not sent nothing is left.
    */
   read(ids: Int32Array, keeps: boolean): Promise<Reading | null>
-  /** The same without a fork, in the same session, which is deleted first. */
-  again(reading: Reading, ids: Int32Array): readonly Fed[]
   /** A session stands there. */
   stands(view: SessionView): void
   deleted(session: string): void
@@ -198,12 +199,20 @@ export const createPrefixes = (bounds: PrefixBounds, { partitionOf, remove, isCa
         .findLast((point) => point !== undefined)
       const from = found?.length ?? 0
       if (found !== undefined) use(found)
+      // What goes on behind an answer needs no copy of its session: nobody else is likely to go on from there.
+      const inPlace = found !== undefined && !keeps && found.session.startsWith(ANSWERS) && !running.has(found.session)
+      if (inPlace) {
+        unlist(found)
+        found.length = null
+        running.add(found.session)
+      }
       const places = placesOf(ids, from)
       remember(ids)
       const home = found === undefined ? null : await partitionOf(found.session)
-      const own = keeps ? 'api-' : `${PREFIX_NAMES}answer-`
-      const session = await named(home, () => `${own}${randomUUID()}`)
-      if (session === null) return null
+      const own = keeps ? 'api-' : ANSWERS
+      const chosen = inPlace ? found.session : await named(home, () => `${own}${randomUUID()}`)
+      if (chosen === null) return null
+      let session = chosen
       const partition = home ?? (await partitionOf(session))
       const left: { session: string; place: number; digest: string }[] = []
       const placed = digests(ids, places)
@@ -211,32 +220,45 @@ export const createPrefixes = (bounds: PrefixBounds, { partitionOf, remove, isCa
         const name = await named(partition, () => `${PREFIX_NAMES}${place}-${placed[at]}-${short()}`)
         if (name !== null) left.push({ session: name, place, digest: placed[at]! })
       }
+      // Of gateways that go on from one place at one time one does.
+      const once = { key: `at-${from}`, attempt: randomUUID() }
       const events: Fed[] = []
-      if (found !== undefined) events.push([session, { type: 'open', from: { session: found.session, pulse: from } }])
+      const feed = (part: Int32Array): void => {
+        for (const event of idEvents(part)) events.push([session, inPlace ? ({ ...event, once } as ChunkInput) : event])
+      }
+      if (inPlace && from === ids.length) events.push([session, { type: 'tokens', tokens: [], once }])
+      if (found !== undefined && !inPlace)
+        events.push([session, { type: 'open', from: { session: found.session, pulse: from } }])
       let read = from
       for (const { session: name, place } of left) {
-        for (const event of idEvents(ids.subarray(read, place))) events.push([session, event])
+        feed(ids.subarray(read, place))
         events.push([name, { type: 'open', from: { session, pulse: place } }])
         read = place
       }
-      for (const event of idEvents(ids.subarray(read))) events.push([session, event])
+      feed(ids.subarray(read))
       return {
         session,
         cached: from,
-        isFork: found !== undefined,
         events,
         sent() {
           for (const { session: name, place, digest } of left) add(name, place, digest)
-          add(session, null, '', !keeps)
+          if (!inPlace) add(session, null, '', !keeps)
           running.add(session)
           evict()
         },
-        gone() {
-          if (found !== undefined) drop(found)
-          for (const { session: name } of left) {
+        whole() {
+          for (const name of [...(found ? [found.session] : []), ...left.map((each) => each.session)]) {
             const point = points.get(name)
             if (point !== undefined) drop(point)
           }
+          running.delete(session)
+          if (inPlace) session = `${ANSWERS}${randomUUID()}`
+          add(session, null, '', !keeps)
+          running.add(session)
+          const all = idEvents(ids).map((event): Fed => [session, event])
+          return inPlace
+            ? { session, events: all, isCleared: false }
+            : { session, events: [[session, { type: 'delete' }], ...all], isCleared: true }
         },
         answered(answer) {
           const point = points.get(session)
@@ -257,10 +279,6 @@ export const createPrefixes = (bounds: PrefixBounds, { partitionOf, remove, isCa
         over: () => void running.delete(session),
       }
     },
-    again: ({ session }, ids) => [
-      [session, { type: 'delete' }],
-      ...idEvents(ids).map((event): Fed => [session, event]),
-    ],
     stands({ session, status, pulse, snapshot }) {
       const [, named, digest] = NAME.exec(session) ?? []
       const length = named === undefined ? null : Number(named)

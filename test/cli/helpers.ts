@@ -37,13 +37,15 @@ export interface StartOptions {
   readonly env?: Readonly<Record<string, string>>
   /** Default: the checkout. */
   readonly cwd?: string
+  /** Default: the command line. */
+  readonly program?: string
 }
 
 export const start = (
   args: readonly string[],
-  { input, live = false, env = {}, cwd = ROOT }: StartOptions = {},
+  { input, live = false, env = {}, cwd = ROOT, program = join(ROOT, 'src', 'cli', 'main.ts') }: StartOptions = {},
 ): Running => {
-  const child = spawn(process.execPath, [join(ROOT, 'src', 'cli', 'main.ts'), ...args], {
+  const child = spawn(process.execPath, [program, ...args], {
     cwd,
     env: { ...process.env, ...env },
     stdio: [input === undefined && !live ? 'ignore' : 'pipe', 'pipe', 'pipe'],

@@ -35,6 +35,7 @@ const TABLE: readonly (readonly [altered: RegExp, touched: RegExp])[] = [
   [/^tools\/s3\//, /^test\/blobs\//],
   [/^(Dockerfile|docker-compose\.yml|deploy\/)/, /^test\/deploy\//],
   [/^(examples|docs)\//, /^test\/(package|tools|sessions|deploy)\//],
+  [/^examples\/agent\.js$/, /^test\/gateway\/agent\./],
   // What a child process runs: the command line, the gateway and its page, a worker that is killed.
   [/^src\/cli\//, /^test\/cli\//],
   [/^src\/(console|gateway)\//, /^test\/(console|gateway)\//],

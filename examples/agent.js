@@ -2,7 +2,8 @@
 //
 //   node agent.js http://127.0.0.1:8080 FOLDER [--turns 12] [--name trip]
 //
-// Killed and started again with the same arguments, it goes on where it stood. Three things make that so:
+// Killed and started again with the same arguments, it goes on where it stood; a run that is to begin anew takes another name and folder. Three things make
+// that so:
 //
 // - A question has a key (Idempotency-Key) that follows from where the agent stands, the name of its run and the number of the turn. Sent again under its
 //   key, as often as it takes, it has the answer that it had the first time, also where nobody was left who knew of it.

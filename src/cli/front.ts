@@ -56,9 +56,18 @@ const torusOf = (config: unknown): readonly [number, number] | null => {
   return found.success ? found.data.experts.torus : null
 }
 
+/** Ids that one context holds, by the counters of the graph, each of which moves on by one with an id; null: any number. */
+const positionsOf = ({ graph, decoder, outerMemory, overflow }: Described['request']): number | null => {
+  if (outerMemory != null || overflow !== undefined) return null
+  const bounds = (graph?.declarations ?? []).flatMap((each) =>
+    'counter' in each && each.derived !== true && each.max !== undefined ? [each.max] : [],
+  )
+  return decoder?.positions ?? (bounds.length > 0 ? Math.min(...bounds) : null)
+}
+
 export const servedOf = (flags: FrontFlags, { found, request, text: { tokenizer } }: Described): Served => {
   const { dir, config, metadata } = found
-  const { modelType, vocabSize, levels, outerMemory, decoder, overflow } = request
+  const { modelType, vocabSize, levels, outerMemory } = request
   const about = { dir, modelType, vocabSize, metadata }
   let form: ReturnType<Served['form']> | null = null
   const open = (): ReturnType<Served['form']> => {
@@ -69,7 +78,7 @@ export const servedOf = (flags: FrontFlags, { found, request, text: { tokenizer 
   return {
     id: flags['model-name'] ?? (existsSync(flags.model) ? basename(resolve(flags.model)) : flags.model),
     vocabSize,
-    positions: outerMemory == null && overflow === undefined ? (decoder?.positions ?? null) : null,
+    positions: positionsOf(request),
     about: { type: modelType, levels: levels ?? [], outerMemory: outerMemory != null, torus: torusOf(config) },
     tokenizer,
     form: async () => {

@@ -318,7 +318,9 @@ export const answer = async (
   // A name that was given is for one session, in its own partition; and who answers in the background does not wait for what may have to be asked again.
   // What is done once is done by its own events alone: an attempt whose fork was refused could not be told from one that was taken.
   const ids = (job.name === undefined && !background && once === null && (await own?.ids?.())) || null
-  const reading = ids && (await prefixes.read(ids, job.keepsSession))
+  // What no context holds is refused whole.
+  const fits = ids !== null && ids.length <= (served.positions ?? Number.POSITIVE_INFINITY)
+  const reading = fits ? await prefixes.read(ids, job.keepsSession) : null
   const unnamed = once === null ? `${OWN_SESSION}${randomUUID()}` : `${OWN_SESSION}${once.key}`
   let session = named ?? job.name ?? reading?.session ?? unnamed
   const lasts = named !== undefined || job.keepsSession

@@ -45,14 +45,15 @@ const keptIn = async ({ url }: Pick<Serving, 'url'>): Promise<readonly SessionVi
   return body.sessions.filter(({ session }) => session.startsWith('prefix-'))
 }
 
-const agrees = async (log: string, model: string): Promise<void> => {
-  const { code, out } = await continuo(['verify', '--log', log, '--model', model])
+const agrees = async (log: string, model: string, ...more: readonly string[]): Promise<void> => {
+  const { code, out } = await continuo(['verify', '--log', log, '--model', model, ...more])
   expect(out).toContain('Everything agrees.')
   expect(code).toBe(0)
 }
 
 describe('a prompt that begins like one before', () => {
-  for (const { key, name } of FAMILIES) {
+  // The contexts of the one that refuses hold fewer ids than the shortest prefix that is kept.
+  for (const { key, name } of FAMILIES.filter((family) => family.key !== 'gpt2-refuse')) {
     const options = key === 'rwkv7' || key === 'memory' ? {} : { tags: slowWith(key) }
     test(`has the answer of one that is read whole: ${name}`, options, async () => {
       const folder = temporary()
@@ -80,7 +81,7 @@ describe('a prompt that begins like one before', () => {
       }
       gateway.child.kill('SIGTERM')
       await gateway.done
-      await agrees(log, family.dir)
+      await agrees(log, family.dir, ...(family.overflow === 'refuse' ? [] : ['--overflow', family.overflow]))
     })
   }
 })
@@ -200,6 +201,22 @@ describe('with guesses, grammars and streams', () => {
     expect(counted('cached')).toBeGreaterThan(11 * 512)
     expect(counted('read')).toBeGreaterThan(0)
   })
+})
+
+test('a prompt that no context holds is refused with its length, and leaves nothing', async () => {
+  const folder = temporary()
+  const family = await openFamily('qwen3', folder)
+  const gateway = await serving(logIn(folder), '--with-worker', ...family.flags, '--model-name', 'm')
+  endWithTest(gateway)
+  const { body: models } = await ask(`${gateway.url}/v1/models`)
+  expect(models).toMatchObject({ data: [{ max_model_len: 2048 }] })
+  const body = { model: 'm', prompt: idsOf(1, 3000), max_tokens: 9 }
+  const { body: told } = await ask<Refused>(`${gateway.url}/v1/completions`, body)
+  expect(told.error).toMatchObject({
+    code: 'context_length_exceeded',
+    message: expect.stringContaining('makes it 3000'),
+  })
+  expect(await keptIn(gateway)).toEqual([])
 })
 
 test('two gateways that go on behind one answer at one time both give the answer of the whole', async () => {

@@ -20,6 +20,8 @@ export const PREFIX_NAMES = 'prefix-'
 export const SMALLEST = 256
 /** Ids behind the last session at which another one is worth its while. */
 const WORTH = 64
+/** The same where a conversation goes on behind its last answer, which is found again by itself: only what outlives the gateway is missing then. */
+const WORTH_BEHIND_ANSWERS = 1024
 /** Ids of prompts that are remembered, to see where others part from them. */
 const MOST_RECENT = 1 << 20
 
@@ -169,13 +171,13 @@ export const createPrefixes = (bounds: PrefixBounds, { partitionOf, remove, isCa
     while (remembered > MOST_RECENT) remembered -= recent.shift()!.length
   }
 
-  /** Places at which sessions are left behind a prompt that is read from `from` on. */
-  const placesOf = (ids: Int32Array, from: number): number[] => {
+  /** Places at which sessions are left behind a prompt that is read from `from` on, from `least` on. */
+  const placesOf = (ids: Int32Array, from: number, least: number): number[] => {
     const places = new Set<number>()
     // Of what begins like none before nobody knows yet where others will part from it.
     if (from === 0) for (let at = SMALLEST; at < ids.length; at *= 2) places.add(at)
     const shared = recent.reduce((most, other) => Math.max(most, common(ids, other)), 0)
-    for (const at of [shared, ids.length]) if (at >= SMALLEST && at - from >= WORTH) places.add(at)
+    for (const at of [shared, ids.length]) if (at >= least) places.add(at)
     return [...places].sort((one, other) => one - other)
   }
 
@@ -194,9 +196,8 @@ export const createPrefixes = (bounds: PrefixBounds, { partitionOf, remove, isCa
       if (bounds.sessions === 0 || ids.length < SMALLEST) return null
       const known = [...byLength.keys()].filter((length) => length <= ids.length).sort((one, other) => one - other)
       const hashes = digests(ids, known)
-      const found = known
-        .map((length, at) => byLength.get(length)!.get(hashes[at]!))
-        .findLast((point) => point !== undefined)
+      const alike = known.flatMap((length, at) => byLength.get(length)!.get(hashes[at]!) ?? [])
+      const found = alike.at(-1)
       const from = found?.length ?? 0
       if (found !== undefined) use(found)
       // What goes on behind an answer needs no copy of its session: nobody else is likely to go on from there.
@@ -206,7 +207,9 @@ export const createPrefixes = (bounds: PrefixBounds, { partitionOf, remove, isCa
         found.length = null
         running.add(found.session)
       }
-      const places = placesOf(ids, from)
+      const kept = alike.findLast(({ session }) => NAME.test(session))?.length ?? 0
+      const least = inPlace ? Math.max(from + WORTH, kept + WORTH_BEHIND_ANSWERS) : from + WORTH
+      const places = placesOf(ids, from, Math.max(SMALLEST, least))
       remember(ids)
       const home = found === undefined ? null : await partitionOf(found.session)
       const own = keeps ? 'api-' : ANSWERS

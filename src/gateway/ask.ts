@@ -50,10 +50,13 @@ export const placeOf = async ({ log, names }: Topics, session: string): Promise<
   return { partition, chunksFrom: chunks.end, tokensFrom: tokens.end, deadLettersFrom: letters.end }
 }
 
-/** An event, and its session where that is another one of the partition. */
-export type Fed = ChunkInput | readonly [session: string, event: ChunkInput]
+/** An event, and its session. */
+export type FedTo = readonly [session: string, event: ChunkInput]
+/** The session stands there where it is another one of the partition. */
+export type Fed = ChunkInput | FedTo
 
-const isOfOther = (fed: Fed): fed is Exclude<Fed, ChunkInput> => Array.isArray(fed)
+const isOfOther = (fed: Fed): fed is FedTo => Array.isArray(fed)
+
 /** What stands beside an event, for gateways that are asked for it later (operators/asked.ts). */
 export type AskedWith = (event: ChunkInput) => Uint8Array | undefined
 

@@ -6,7 +6,6 @@ import { randomInt, randomUUID } from 'node:crypto'
 import type { FastifyReply, FastifyRequest } from 'fastify'
 import type { ChunkInput } from '../../topics/chunks.ts'
 import { within } from '../aborted.ts'
-import { generateEvent } from '../client/chunks.ts'
 import { openAnswer, type Piece } from './answer.ts'
 import { answersTo, merged, type Sent, send, wantedOf } from './ask.ts'
 import { begunNow, refuseOnce } from './once.ts'
@@ -16,11 +15,12 @@ import {
   abandon,
   checkedStops,
   endingOf,
+  eventsBefore,
   type Job,
   OPENING,
   OWN_SESSION,
+  requestOf,
   type Shape,
-  STREAM_RUN,
   standingOf,
   type Usage,
   usageOf,
@@ -96,12 +96,9 @@ export const answerChoices = async (
         throw ends.aborted ? cut() : error
       })
     const { closed, pulse, standing } = await standingOf(session, lasts, job, answering)
-    const { events, tokens, start = 'plain' } = job.prompt(standing)
-    if (standing.fresh && events.length === 0)
-      throw new Refusal(400, 'The prompt is empty, and so is the session: there is nothing to continue.', {
-        param: 'prompt',
-      })
-    const before: readonly ChunkInput[] = [...(closed ? [{ type: 'open' } as const] : []), ...events]
+    const prompt = job.prompt(standing)
+    const { tokens, start = 'plain' } = prompt
+    const before = eventsBefore(standing.fresh, closed, prompt)
     if (ends.aborted) throw cut()
     const key = request.keyName
     const read: Sent | null = before.length === 0 ? null : await send(topics, session, key, () => before)
@@ -112,17 +109,7 @@ export const answerChoices = async (
         shape = job.shape({ ...place, ...begunNow(), session: of, promptTokens: tokens, cachedTokens: 0, start })
         return [
           ...first,
-          generateEvent({
-            type: 'generate',
-            requestId: shape.id,
-            maxTokens: job.maxTokens,
-            ...job.drawing,
-            topLogprobs: job.topLogprobs,
-            stop: stops,
-            seed: (seed + index) % SEEDS,
-            ...(job.grammar && { grammar: job.grammar }),
-            ...(job.stream && { run: STREAM_RUN }),
-          }),
+          requestOf(job, shape.id, stops, (seed + index) % SEEDS),
           ...(index === 0 && lasts ? [] : [{ type: 'close' } as const]),
         ]
       })

@@ -156,7 +156,7 @@ const CLIENT_GONE = 499
 /** How long a stream waits for its first token before it sends its headers, ms: by then most of what is refused was. */
 export const OPENING = 1000
 /** Tokens of a record that a client waits for in a stream. */
-export const STREAM_RUN = 1
+const STREAM_RUN = 1
 /** The most stop texts that an event takes. */
 export const MOST_STOPS = 16
 
@@ -240,6 +240,29 @@ export const checkedStops = (job: Job, { served, limits }: Service): string[] =>
     throw new Refusal(400, `At most ${MOST_STOPS - job.formStops.length} stop texts can be given.`, { param: 'stop' })
   return stops
 }
+
+/** What is fed before an answer, where a session stands so. Throws a Refusal (400) where there is nothing to continue. */
+export const eventsBefore = (fresh: boolean, closed: boolean, { events }: Pick<Prompt, 'events'>): ChunkInput[] => {
+  if (fresh && events.length === 0)
+    throw new Refusal(400, 'The prompt is empty, and so is the session: there is nothing to continue.', {
+      param: 'prompt',
+    })
+  return [...(closed ? [{ type: 'open' } as const] : []), ...events]
+}
+
+/** The event that asks for the answer. */
+export const requestOf = (job: Job, requestId: string, stop: readonly string[], seed: number): ChunkInput =>
+  generateEvent({
+    type: 'generate',
+    requestId,
+    maxTokens: job.maxTokens,
+    ...job.drawing,
+    topLogprobs: job.topLogprobs,
+    stop: [...stop],
+    seed,
+    ...(job.grammar && { grammar: job.grammar }),
+    ...(job.stream && { run: STREAM_RUN }),
+  })
 
 /** What ends an answer before its end, and why it did. `alone`: it goes on without its client. */
 export const endingOf = (reply: FastifyReply, { limits, ended }: Service, alone = false) => {
@@ -346,17 +369,7 @@ export const answer = async (
         const known = { promptTokens: prompt.tokens, start }
         shape = job.shape({ ...place, ...now, ...known, session, cachedTokens: cached })
         const request: ChunkInput[] = [
-          generateEvent({
-            type: 'generate',
-            requestId: shape.id,
-            maxTokens: job.maxTokens,
-            ...job.drawing,
-            topLogprobs: job.topLogprobs,
-            stop: stops,
-            seed,
-            ...(job.grammar && { grammar: job.grammar }),
-            ...(job.stream && { run: STREAM_RUN }),
-          }),
+          requestOf(job, shape.id, stops, seed),
           ...(lasts || reading !== null ? [] : [{ type: 'close' } as const]),
         ]
         if (once === null) return [...before, ...request]
@@ -462,11 +475,8 @@ export const answer = async (
 
   /** Asks in a session of the request's own. */
   const askAlone = async (prompt: Prompt) => {
-    if (prompt.events.length === 0)
-      throw new Refusal(400, 'The prompt is empty, and so is the session: there is nothing to continue.', {
-        param: 'prompt',
-      })
-    if (reading === null || ids === null) return withFirst(await put(prompt.events, prompt, 0, 0))
+    const events = eventsBefore(true, false, prompt)
+    if (reading === null || ids === null) return withFirst(await put(events, prompt, 0, 0))
     const known = { ...prompt, tokens: ids.length }
     try {
       return await withFirst(await put(reading.events, known, 0, reading.cached))
@@ -488,12 +498,7 @@ export const answer = async (
     return asOnce(async () => {
       const { closed, pulse, standing } = await standingOf(session, true, job, answering)
       const prompt = job.prompt(standing)
-      if (standing.fresh && prompt.events.length === 0)
-        throw new Refusal(400, 'The prompt is empty, and so is the session: there is nothing to continue.', {
-          param: 'prompt',
-        })
-      const before = [...(closed ? [{ type: 'open' } as const] : []), ...prompt.events]
-      return withFirst(await put(before, prompt, pulse, 0))
+      return withFirst(await put(eventsBefore(standing.fresh, closed, prompt), prompt, pulse, 0))
     })
   }
 

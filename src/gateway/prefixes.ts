@@ -11,13 +11,15 @@ import { createHash, randomUUID } from 'node:crypto'
 import { endianness } from 'node:os'
 import type { ChunkInput } from '../../topics/chunks.ts'
 import { idEvents } from '../client/chunks.ts'
+import type { FedTo } from './ask.ts'
+import { nameIn } from './names.ts'
 import type { SessionView } from './sessions-view.ts'
 
 /** What names of these sessions begin with; no request may feed one. */
 export const PREFIX_NAMES = 'prefix-'
 
 /** Ids of the shortest prefix that is kept: reading as many costs about as much as a session. */
-export const SMALLEST = 256
+const SMALLEST = 256
 /** Ids behind the last session at which another one is worth its while. */
 const WORTH = 64
 /** The same where a conversation goes on behind its last answer, which is found again by itself: only what outlives the gateway is missing then. */
@@ -36,23 +38,20 @@ export interface PrefixBounds {
   readonly bytes: number
 }
 
-/** An event, and its session. */
-export type Fed = readonly [session: string, event: ChunkInput]
-
 /** How a prompt is read. */
 export interface Reading {
   /** The session of the answer. */
   readonly session: string
   /** Ids that it does not read, as the session that it forks has read them. */
   readonly cached: number
-  readonly events: readonly Fed[]
+  readonly events: readonly FedTo[]
   /** The events are in the log: later ones may fork what they make. */
   sent(): void
   /**
    * The session that the prompt was to go on from is gone, or stands elsewhere: how it is read whole. `isCleared`: the first event deletes what this reading
    * has made in the same session.
    */
-  whole(): { readonly session: string; readonly events: readonly Fed[]; readonly isCleared: boolean }
+  whole(): { readonly session: string; readonly events: readonly FedTo[]; readonly isCleared: boolean }
   /** The answer came to an end, and its session stands behind these ids of it. */
   answered(ids: readonly number[]): void
   /** Nobody waits for the answer any more. */
@@ -110,9 +109,6 @@ export interface PrefixDeps {
   /** Whether everything that was committed before is known. */
   readonly isCaughtUp: () => boolean
 }
-
-/** Names that are tried until one belongs to a partition. */
-const MOST_NAMES = 100_000
 
 /** Throws for a machine whose numbers begin with their highest byte: digests would be others than those of gateways elsewhere. */
 export const createPrefixes = (bounds: PrefixBounds, { partitionOf, remove, isCaughtUp }: PrefixDeps): Prefixes => {
@@ -181,14 +177,6 @@ export const createPrefixes = (bounds: PrefixBounds, { partitionOf, remove, isCa
     return [...places].sort((one, other) => one - other)
   }
 
-  /** A name in this partition; that of no other session. */
-  const named = async (partition: number | null, name: () => string): Promise<string | null> => {
-    for (let tried = 0; tried < MOST_NAMES; tried += 1) {
-      const made = name()
-      if (partition === null || (await partitionOf(made)) === partition) return made
-    }
-    return null
-  }
   const short = (): string => randomUUID().slice(0, 8)
 
   return {
@@ -213,19 +201,20 @@ export const createPrefixes = (bounds: PrefixBounds, { partitionOf, remove, isCa
       remember(ids)
       const home = found === undefined ? null : await partitionOf(found.session)
       const own = keeps ? 'api-' : ANSWERS
-      const chosen = inPlace ? found.session : await named(home, () => `${own}${randomUUID()}`)
+      const made = (): string => `${own}${randomUUID()}`
+      const chosen = inPlace ? found.session : home === null ? made() : await nameIn(home, partitionOf, made)
       if (chosen === null) return null
       let session = chosen
       const partition = home ?? (await partitionOf(session))
       const left: { session: string; place: number; digest: string }[] = []
       const placed = digests(ids, places)
       for (const [at, place] of places.entries()) {
-        const name = await named(partition, () => `${PREFIX_NAMES}${place}-${placed[at]}-${short()}`)
+        const name = await nameIn(partition, partitionOf, () => `${PREFIX_NAMES}${place}-${placed[at]}-${short()}`)
         if (name !== null) left.push({ session: name, place, digest: placed[at]! })
       }
       // Of gateways that go on from one place at one time one does.
       const once = { key: `at-${from}`, attempt: randomUUID() }
-      const events: Fed[] = []
+      const events: FedTo[] = []
       const feed = (part: Int32Array): void => {
         for (const event of idEvents(part)) events.push([session, inPlace ? ({ ...event, once } as ChunkInput) : event])
       }
@@ -258,7 +247,7 @@ export const createPrefixes = (bounds: PrefixBounds, { partitionOf, remove, isCa
           if (inPlace) session = `${ANSWERS}${randomUUID()}`
           add(session, null, '', !keeps)
           running.add(session)
-          const all = idEvents(ids).map((event): Fed => [session, event])
+          const all = idEvents(ids).map((event): FedTo => [session, event])
           return inPlace
             ? { session, events: all, isCleared: false }
             : { session, events: [[session, { type: 'delete' }], ...all], isCleared: true }

@@ -4,6 +4,7 @@ import type { Chunk } from '../../topics/chunks.ts'
 import type { Observation } from '../../topics/observations.ts'
 import { recordAsJson } from '../client/records.ts'
 import { EventRefused, merged, refusalsOf, type Sent, send, wantedOf } from './ask.ts'
+import { nameIn } from './names.ts'
 import { type Attempt, attempted, attemptIn, begunNow, claimAt, nameOf, type Once } from './once.ts'
 import type { Answering } from './openai-answer.ts'
 import { Refusal } from './refusal.ts'
@@ -17,9 +18,6 @@ const bareAttempt = (
   const nothing = { promptTokens: null, pulse: 0, start: 'plain', seed: 0 } as const
   return { ...begunNow(), body, chunksFrom, tokensFrom, deadLettersFrom, ...nothing }
 }
-
-/** Names of forks that are tried until one belongs to the partition of the parent. */
-const MOST_NAMES = 100_000
 
 export const sessionEffects = ({ service, turns }: Answering) => {
   const { topics, sessions, limits, closing } = service
@@ -87,11 +85,14 @@ export const sessionEffects = ({ service, turns }: Answering) => {
 
   /** A name that belongs to the partition of the parent: one that nobody has, or what follows from `unique`. */
   const nameBeside = async (parent: string, prefix = 'fork', unique?: string): Promise<string> => {
-    const home = await log.partitionOf(names.chunks, Buffer.from(parent))
-    for (let tried = 0; tried < MOST_NAMES; tried += 1) {
-      const name = `${prefix}-${unique === undefined ? randomUUID() : `${unique}-${tried}`}`
-      if ((await log.partitionOf(names.chunks, Buffer.from(name))) === home) return name
-    }
+    const partitionOf = (id: string) => log.partitionOf(names.chunks, Buffer.from(id))
+    const home = await partitionOf(parent)
+    const name = await nameIn(
+      home,
+      partitionOf,
+      (tried) => `${prefix}-${unique === undefined ? randomUUID() : `${unique}-${tried}`}`,
+    )
+    if (name !== null) return name
     throw new Refusal(400, `No name was found for a fork in partition ${home}. Name it: "session".`, {
       param: 'session',
     })

@@ -189,6 +189,7 @@ Item item_of(const EngineRef& engine, const Napi::Object& object) {
     }
   }
   item.nats = object.Get("nats").ToBoolean();
+  item.hidden = object.Get("hidden").ToBoolean();
   item.perspectives = object.Get("perspectives").ToBoolean();
   item.count = object.Get("count").As<Napi::Number>().Uint32Value();
   if (item.count > 0) {
@@ -214,6 +215,12 @@ Item item_of(const EngineRef& engine, const Napi::Object& object) {
 Value result_value(Napi::Env env, const ItemResult& result) {
   auto out = Napi::Object::New(env);
   out.Set("nats", array_of<Napi::Float32Array>(env, result.nats));
+  if (!result.hidden_last.empty()) {
+    auto hidden = Napi::Object::New(env);
+    hidden.Set("sum", array_of<Napi::Float64Array>(env, result.hidden_sum));
+    hidden.Set("last", array_of<Napi::Float32Array>(env, result.hidden_last));
+    out.Set("hidden", hidden);
+  }
   out.Set("generated", array_of<Napi::Int32Array>(env, result.generated));
   out.Set("logprobs", array_of<Napi::Float32Array>(env, result.logprobs));
   if (!result.top.empty()) {

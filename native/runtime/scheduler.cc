@@ -303,6 +303,12 @@ void Scheduler::pass(Work& work, int32_t token, std::span<const float> hidden) {
   if (!work.context().model().host().finite(hidden.data(), hidden.size())) fail_state(work, head.pulse);
   head.chain.pulse(token, hidden);
   ++head.pulse;
+  if (work.item.hidden && work.unread()) {
+    auto& sum = work.result.hidden_sum;
+    sum.resize(hidden.size());
+    for (size_t i = 0; i < hidden.size(); ++i) sum[i] += static_cast<double>(hidden[i]);
+    work.result.hidden_last.assign(hidden.begin(), hidden.end());
+  }
 }
 
 // Notes the experts of generated tokens for the items that asked.

@@ -60,6 +60,7 @@ struct Item {
   std::shared_ptr<Context> context;
   std::vector<int32_t> tokens;  // [tokens to feed]
   bool nats = false;            // whether the surprisals of `tokens` are asked for
+  bool hidden = false;          // whether the sum of the hidden vectors of `tokens` is asked for, and the last one
   uint32_t count = 0;           // tokens to generate, at most
   Sampling sampling;
   std::vector<int32_t> end_tokens = {};
@@ -84,6 +85,8 @@ enum class Ended : uint8_t { not_early, end_token, stop_string, positions };
 
 struct ItemResult {
   std::vector<float> nats;  // [fed tokens], NaN for the first token of a context; empty unless asked for
+  std::vector<double> hidden_sum;  // [channels], of the fed tokens, added in their order; empty unless asked for
+  std::vector<float> hidden_last;  // [channels], of the last of them
   std::vector<int32_t> generated;
   std::vector<float> logprobs;      // [generated], −nats each
   std::vector<int32_t> top;         // [generated][top_logprobs]: ids, the likeliest first; of a smaller vocabulary all

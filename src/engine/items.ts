@@ -112,7 +112,7 @@ const shapingOf = ({ logitBias = NONE, penalties = NEUTRAL }: Generate): NonNull
 
 /** Throws INVALID; `label` names the item in the message. */
 export const nativeItem = (
-  { tokens, nats, generate, request, perspectives }: WorkItem,
+  { tokens, nats, hidden, generate, request, perspectives }: WorkItem,
   { handle, head }: ItemOwner,
   vocabSize: number,
   label: string,
@@ -126,6 +126,7 @@ export const nativeItem = (
     context: handle,
     tokens,
     nats,
+    ...(hidden && { hidden }),
     count: generate?.count ?? 0,
     temperature: generate?.temperature ?? 0,
     topK: generate?.topK ?? 0,

@@ -135,6 +135,7 @@ export interface NativeItem {
   readonly context: ContextHandle
   readonly tokens: Int32Array
   readonly nats: boolean
+  readonly hidden?: boolean
   readonly count: number
   readonly temperature: number
   readonly topK: number

@@ -49,6 +49,8 @@ export interface WorkItem {
   readonly tokens: Int32Array
   /** Ask for the surprisal of each fed token (costs the output projection for every token). */
   readonly nats: boolean
+  /** Ask for the sum of the hidden vectors of the fed tokens, and for the last one. Default false. */
+  readonly hidden?: boolean
   /** What to generate behind them; missing: nothing. */
   readonly generate?: Generate
   /** Ask what each draw found, and which experts the generated tokens went to (perspective models). */
@@ -152,6 +154,11 @@ export interface Generate extends Sampling {
 export interface WorkResult {
   /** −ln p(token) for each of `tokens`, in nats; NaN for the first token of a context, which nothing predicts. Empty unless asked for. */
   readonly nats: Float32Array
+  /**
+   * Of the hidden vectors of `tokens` [channels of the model], those from which block "predict" computes logits: their sum, added in the order of the
+   * tokens, and the last one. Missing unless asked for, and where no token was fed.
+   */
+  readonly hidden?: { readonly sum: Float64Array; readonly last: Float32Array }
   /** Ids that were sampled and fed, in order. */
   readonly generated: Int32Array
   /** ln p of each generated token under the model itself (temperature 1, nothing cut off). */

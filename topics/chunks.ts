@@ -52,6 +52,8 @@ export const open = z.strictObject({
   memory: z.boolean().default(false),
   /** Of a model that draws from several perspectives: tell what each draw found, in `perspectives` observations. */
   perspectives: z.boolean().default(false),
+  /** Emit the mean of the hidden vectors of what was read, and the last one, with each observation. */
+  embedding: z.boolean().default(false),
   /**
    * The session begins as a fork of this one, of the same partition: with its state, clock, chain and sums as they are after all of its
    * records before this one. Only where the session is new or closed.
@@ -263,6 +265,7 @@ export const chunks: TopicContract = {
   settings: KEPT,
   examples: [
     { type: 'open', surprisal: true },
+    { type: 'open', embedding: true },
     { type: 'open', from: { session: 'prompt' } },
     { type: 'open', from: { session: 'prompt', pulse: 1536 } },
     { type: 'text', text: 'It was the best of times, ', id: 'page-1' },

@@ -28,6 +28,11 @@ export const observed = z.strictObject({
   surprisal: z.array(z.number().nullable()).optional(),
   /** The lines that ended with these tokens; only where `open` asked with `novelty`. */
   lines: z.array(lineNovelty).optional(),
+  /**
+   * Of the hidden vectors behind these tokens, from which the model computes what comes next: their mean, and the last one, f32 little-endian [channels] in
+   * base64. Only where `open` asked with `embedding`, and a token was read.
+   */
+  embedding: z.strictObject({ mean: z.base64(), last: z.base64() }).optional(),
   last: z.boolean(),
 })
 
@@ -201,6 +206,20 @@ export const observations: TopicContract = {
       nats: 220.8,
       bitsPerByte: 4.4866,
       lines: [lineExample],
+      last: true,
+    },
+    {
+      type: 'observed',
+      version: 1,
+      session: 'log-7',
+      cause: caused,
+      fromPulse: 0,
+      toPulse: 2,
+      tokens: 2,
+      predictions: 1,
+      nats: 2.5,
+      bitsPerByte: 3.6067,
+      embedding: { mean: 'AADAPwAAAMA=', last: 'AAAAQAAAgMA=' },
       last: true,
     },
     {

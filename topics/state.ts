@@ -71,6 +71,11 @@ export const span = z
     surprisal: z.array(z.number().nullable()),
     /** Missing where the session does not ask for `novelty`, or no line ended yet. */
     lines: z.array(lineNovelty).optional(),
+    /**
+     * Of the hidden vectors behind its tokens [channels]: their sum, f64, and the last one, f32, little-endian in base64. Missing where the session does not
+     * ask for `embedding`, or no token was read yet.
+     */
+    hidden: z.strictObject({ sum: z.base64(), last: z.base64() }).optional(),
   })
   // Older versions, in which every token was a byte, wrote no `bytes`.
   .transform((found) => ({ ...found, bytes: found.bytes ?? found.predictions }))
@@ -126,7 +131,7 @@ export const head = z.strictObject({
   status: z.enum(['open', 'closed', 'stopped']),
   /** Present with the status `stopped`, and after the close of a session that was stopped. */
   stopped: stopped.optional(),
-  /** `novelty`, `memory`, `perspectives`: missing where they are false. */
+  /** `novelty`, `memory`, `perspectives`, `embedding`: missing where they are false. */
   settings: z.strictObject({
     surprisal: z.boolean(),
     novelty: z.literal(true).optional(),
@@ -134,6 +139,7 @@ export const head = z.strictObject({
     join: z.string().min(1).max(MAX_JOIN).optional(),
     memory: z.literal(true).optional(),
     perspectives: z.literal(true).optional(),
+    embedding: z.literal(true).optional(),
   }),
   cursor: streamCursor,
   conductor,

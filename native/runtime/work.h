@@ -84,7 +84,7 @@ struct Item {
 enum class Ended : uint8_t { not_early, end_token, stop_string, positions };
 
 struct ItemResult {
-  std::vector<float> nats;  // [fed tokens], NaN for the first token of a context; empty unless asked for
+  std::vector<float> nats;         // [fed tokens], NaN for the first token of a context; empty unless asked for
   std::vector<double> hidden_sum;  // [channels], of the fed tokens, added in their order; empty unless asked for
   std::vector<float> hidden_last;  // [channels], of the last of them
   std::vector<int32_t> generated;

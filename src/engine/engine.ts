@@ -55,8 +55,8 @@ export const openGraph = async (
   checkGraph(graph)
   const predict = graph.blocks.find(({ name }) => name === 'predict')?.nodes.at(-1)
   const logits = predict && 'return' in predict ? (predict.return as Record<string, string>).logits : undefined
-  const shape = graph.declarations.find(({ name, kind }) => kind === 'volatile' && name === logits)
-  const vocabSize = shape && 'shape' in shape ? shape.shape.reduce((product, extent) => product * extent, 1) : 0
+  const isVolatile = graph.declarations.some(({ name, kind }) => kind === 'volatile' && name === logits)
+  const vocabSize = isVolatile ? sizeOf(graph, logits) : 0
   const tensors = inspectTensors(path)
   return loadModel(
     { dir: dirname(path), modelType: 'graph', vocabSize, config: graph, graph, paths: [path], tensors },
@@ -71,6 +71,15 @@ const misuse = (message: string): never => {
 const invalid = (message: string): never => {
   throw new ContinuoError('INVALID', message)
 }
+
+const sizeOf = (graph: Graph, name: string | undefined): number => {
+  const declaration = graph.declarations.find((each) => each.name === name)
+  return declaration && 'shape' in declaration ? declaration.shape.reduce((product, extent) => product * extent, 1) : 0
+}
+
+/** Of the hidden vector: what block "predict" takes. */
+const channelsOf = (graph: Graph): number =>
+  sizeOf(graph, graph.blocks.find(({ name }) => name === 'predict')?.inputs[0])
 
 const boundsOf = ({ block_size, retrieval }: NonNullable<Graph['memory']>): NonNullable<Model['outerMemory']> => ({
   blockSize: block_size as number,
@@ -327,6 +336,7 @@ export const loadModel = async (
     dir,
     modelType,
     vocabSize,
+    channels: channelsOf(graph),
     levels,
     memory,
     parameters: parametersOf(graph),

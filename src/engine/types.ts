@@ -16,6 +16,8 @@ export interface ModelInfo {
   readonly modelType: string
   /** Token ids go from 0 to `vocabSize` − 1. */
   readonly vocabSize: number
+  /** Numbers of the hidden vector behind a token, from which logits are computed; with an ngram memory those logits themselves. */
+  readonly channels: number
   /** Numbers in its weights. */
   readonly parameters: number
   /** Pulses between two firings of each memory level, level 0 first; empty for a model without levels. */

@@ -6,15 +6,14 @@
 import { randomUUID } from 'node:crypto'
 import type { FastifyReply, FastifyRequest } from 'fastify'
 import type { ChunkInput } from '../../topics/chunks.ts'
-import type { Observation } from '../../topics/observations.ts'
 import { generateEvent, idEvents } from '../client/chunks.ts'
-import { recordAsJson } from '../client/records.ts'
 import { type Piece, type Scored, scoredBy } from './answer.ts'
-import { generatedIn, merged, refusalsOf, type Sent, send, wantedOf } from './ask.ts'
+import { generatedIn, send } from './ask.ts'
 import { refuseOnce } from './once.ts'
 import { type Answering, answer, checkedStops, endingOf, type Job, OWN_SESSION, type Shape } from './openai-answer.ts'
 import { promptIds } from './openai-prompt.ts'
 import type { CompletionRequest } from './openai-schema.ts'
+import { orRefused, readAlone, tooLong } from './read-alone.ts'
 import { bodyOf, Refusal } from './refusal.ts'
 import { failureOf, SESSION_HEADER, type Service, sessionInHeader } from './service.ts'
 import { type ServerEvent, sendEvents } from './sse.ts'
@@ -40,33 +39,17 @@ interface Read {
   readonly top?: readonly { readonly id: number; readonly logprob: number }[]
 }
 
-const tooLong = (tokens: number, positions: number): Refusal =>
-  new Refusal(
-    400,
-    `This model's maximum context length is ${positions} tokens, and the prompt has ${tokens}. Leave out what stands first.`,
-    { code: 'context_length_exceeded', param: 'prompt' },
-  )
-
 /** Feeds the ids to a new session, and yields what is told of each, in their order. */
 async function* reading(
-  { topics }: Service,
+  service: Service,
   session: string,
   key: string | null,
   ids: readonly number[],
   ends: AbortSignal,
 ): AsyncGenerator<Read> {
-  const { log, names } = topics
-  const partition = await log.partitionOf(names.chunks, Buffer.from(session))
-  const { end: from } = await log.bounds(names.observations, partition)
-  const sent = await send(topics, session, key, () => [{ type: 'open', surprisal: true }, ...idEvents(ids)])
-  async function* surprisals(until: AbortSignal): AsyncGenerator<Read> {
-    for await (const record of topics.observations.records(partition, session, from, until)) {
-      const seen = recordAsJson('observations', record).value as Observation
-      if (seen.type !== 'observed') continue
-      for (const nats of seen.surprisal ?? []) yield { logprob: nats === null ? null : -nats }
-    }
-  }
-  yield* orRefused(topics, session, sent, surprisals, ends)
+  const events: ChunkInput[] = [{ type: 'open', surprisal: true }, ...idEvents(ids)]
+  for await (const { surprisal = [] } of readAlone(service, session, key, events, ends))
+    for (const nats of surprisal) yield { logprob: nats === null ? null : -nats }
 }
 
 /** The same with `tops` alternatives of each. */
@@ -107,23 +90,6 @@ async function* forcing(
   yield* orRefused(topics, session, sent, runs, ends)
 }
 
-/** What a source yields until it is left, or the worker refuses an event. */
-async function* orRefused(
-  topics: Service['topics'],
-  session: string,
-  sent: Sent,
-  source: (until: AbortSignal) => AsyncGenerator<Read>,
-  ends: AbortSignal,
-): AsyncGenerator<Read> {
-  const over = new AbortController()
-  const until = AbortSignal.any([ends, over.signal])
-  const refusals = refusalsOf(topics, session, sent, wantedOf(sent, -1), until)
-  for await (const found of merged<Read | Refusal>([source(until), refusals], () => over.abort())) {
-    if (found instanceof Refusal) throw found
-    yield found
-  }
-}
-
 const OVER: Piece = { text: '', tokens: [], calls: [], finish: 'length' }
 
 /** Answers a completion whose prompt is given back. `shapeOf`: with the prompt before it. Throws as `answer` does. */
@@ -148,7 +114,7 @@ export const answerEchoed = async (
   if (ids.length === 0)
     throw new Refusal(400, 'The prompt is empty: there is nothing to give back.', { param: 'prompt' })
   const { positions } = served
-  if (positions !== null && ids.length > positions) throw tooLong(ids.length, positions)
+  if (positions !== null && ids.length > positions) throw tooLong(ids.length, positions, 'prompt')
   const { logprobs } = body
   if (logprobs !== undefined && logprobs > 0 && ids.length > MOST_FORCED)
     throw new Refusal(

@@ -58,14 +58,15 @@ export const checkIds = (ids: readonly number[], { vocabSize }: Served, param: s
 export const promptIds = async (
   { prompt }: Pick<CompletionRequest, 'prompt'>,
   served: Served,
+  param = 'prompt',
 ): Promise<{ readonly ids: readonly number[]; readonly text: string }> => {
   const { tokenizer } = served
   const { text, ids } = oneOf(prompt)
   if (ids !== null) {
-    checkIds(ids, served, 'prompt')
+    checkIds(ids, served, param)
     return { ids, text: Buffer.concat(ids.map((id) => tokenizer?.bytesOf(id) ?? new Uint8Array(0))).toString() }
   }
-  return { ids: await idsOf(text, readable(text, tokenizer)), text }
+  return { ids: await idsOf(text, readable(text, tokenizer, param)), text }
 }
 
 /** The one prompt of a request. */
@@ -82,15 +83,15 @@ const oneOf = (
 }
 
 /** Throws a Refusal (400) for a text that the model cannot read. */
-const readable = (text: string, tokenizer: Tokenizer | null): Tokenizer => {
+const readable = (text: string, tokenizer: Tokenizer | null, param = 'prompt'): Tokenizer => {
   if (tokenizer === null)
     throw new Refusal(
       400,
-      'This model has no tokenizer and reads token ids only. Send the prompt as an array of ids.',
-      { param: 'prompt' },
+      `This model has no tokenizer and reads token ids only. Send the ${param} as an array of ids.`,
+      { param },
     )
   if (!text.isWellFormed())
-    throw new Refusal(400, 'The prompt has half a surrogate pair; it is to be text in Unicode.', { param: 'prompt' })
+    throw new Refusal(400, `The ${param} has half a surrogate pair; it is to be text in Unicode.`, { param })
   return tokenizer
 }
 

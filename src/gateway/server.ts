@@ -20,6 +20,7 @@ import type { BoardSource } from './boards.ts'
 import { createFeed } from './console-feed.ts'
 import { consoleRoutes } from './console-routes.ts'
 import type { Verify } from './console-verify.ts'
+import { embeddingRoutes } from './embeddings.ts'
 import { createGenAi } from './genai.ts'
 import type { AnswerSpans } from './genai-spans.ts'
 import { type Ask, innerOf } from './inner.ts'
@@ -434,6 +435,7 @@ export const serveGateway = async (options: GatewayOptions): Promise<Gateway> =>
     responseSocket(app, service)
     messageRoutes(app, answering)
     tokenRoutes(app, service)
+    embeddingRoutes(app, answering)
     const { boards, verify } = options
     consoleRoutes(app, { service, counter, feed, partitions, boards: boards.length > 0, verify })
     await (port === null ? app.ready() : app.listen({ host, port }))

@@ -28,6 +28,7 @@ import { alternativesIn, drawing, followsItself } from './drawing.ts'
 import { alertsOf, endOfLines, judged, linesIn } from './lines.ts'
 import { claimsBehind } from './once.ts'
 import { perspectivesIn } from './perspectives.ts'
+import { pooled } from './pooling.ts'
 import { rememberedIn } from './remembered.ts'
 import { reasonOf, SessionLost, setAside } from './set-aside.ts'
 import { shareOf } from './shares.ts'
@@ -115,6 +116,7 @@ export const settingsOf = (event: Tokenized['event']): Head['settings'] => ({
   ...(event.type === 'open' && event.novelty && { novelty: true as const, ...(event.join && { join: event.join }) }),
   ...(event.type === 'open' && event.memory && { memory: true as const }),
   ...(event.type === 'open' && event.perspectives && { perspectives: true as const }),
+  ...(event.type === 'open' && event.embedding && { embedding: true as const }),
 })
 
 /** Takes over what the engine reports; stream and model must count the same pulses. */
@@ -438,14 +440,18 @@ export async function* advance(
     const slice = ids.subarray(at, Math.min(ids.length, at - (at % FEED_SLICE) + FEED_SLICE))
     let result: WorkResult
     try {
-      result = await engine.submit({ context: session.context, tokens: slice, nats: true })
+      const hidden = session.head.settings.embedding === true
+      result = await engine.submit({ context: session.context, tokens: slice, nats: true, ...(hidden && { hidden }) })
     } catch (error) {
       yield await brokenBy(error, slice.length)
       return
     }
     outputs.push(...rememberedIn(session.head, work, result))
     remember(session, work, engine, slice)
-    let head = surprised(moved(session.head, result, slice.length), slice, result.nats, engine.tokenizer)
+    let head = pooled(
+      surprised(moved(session.head, result, slice.length), slice, result.nats, engine.tokenizer),
+      result,
+    )
     const read = head.cursor.token === ids.length
     const lines = [
       ...linesIn(head, session.history, slice, result.nats, engine.tokenizer),

@@ -2,6 +2,7 @@
 import type { Observation } from '../../topics/observations.ts'
 import type { Generated } from '../../topics/tokens.ts'
 import type { Head } from '../state/head.ts'
+import { embeddingOf } from './pooling.ts'
 import { causeOf, type Output, type SessionEvent } from './types.ts'
 
 /** An observation that begins at this pulse: nothing read yet. */
@@ -71,6 +72,7 @@ export const observe = (
     bitsPerByte: span.bytes === 0 || !readsText ? null : span.nats / Math.LN2 / span.bytes,
     ...(head.settings.surprisal ? { surprisal: span.surprisal } : {}),
     ...(head.settings.novelty && readsText ? { lines: span.lines ?? [] } : {}),
+    ...(span.hidden && { embedding: embeddingOf(span.hidden, span.tokens) }),
     last,
   }
   return {

@@ -85,12 +85,16 @@ export const idsOf = (
 /** JSON carries whole numbers to 2⁵³; what a tokenizer holds back has room below it. */
 const CLOCK_END = 2 ** 53 - 2 ** 20
 
+/** Numbers of a hidden vector that an observation can list: the head of a session that stands in a record has 16 bytes for each. */
+const MOST_CHANNELS = 32_768
+
 /** The properties of a model by which events are judged. */
 export interface Bounded {
   readonly positions: number | null
   readonly outerMemory?: ModelInfo['outerMemory']
   readonly adapts?: ModelInfo['adapts']
   readonly perspectives?: ModelInfo['perspectives']
+  readonly channels?: ModelInfo['channels']
 }
 
 /** Why a model, and a session of which so many blocks are archived, cannot do what the event asks of its memory; null: they can. */
@@ -127,6 +131,12 @@ const faultOfExperts = (event: Valid['event'], { adapts, perspectives }: Bounded
     ? `A token of this model goes to ${ids} experts, more than the ${MOST_IDS} that an observation can list. Leave "perspectives" out.`
     : null
 }
+
+/** Why the vectors that the event asks for cannot be told; null: they can. */
+const faultOfEmbedding = (event: Valid['event'], { channels = 0 }: Bounded): string | null =>
+  event.type === 'open' && event.embedding && channels > MOST_CHANNELS
+    ? `A hidden vector of this model has ${channels} numbers, more than the ${MOST_CHANNELS} that an observation can list. Leave "embedding" out.`
+    : null
 
 /** Why what is generated cannot be bound as the event asks; null: it can. */
 const faultOfBound = (event: Valid['event'], tokenizer: Tokenizer | null): string | null => {
@@ -210,6 +220,7 @@ export const tokenizeEvent = (
   const fault =
     faultOfMemory(event, outerMemory, head?.archived ?? 0) ??
     faultOfExperts(event, model) ??
+    faultOfEmbedding(event, model) ??
     faultOfBound(event, given) ??
     faultOfJoin(event)
   if (fault !== null) return reject(fault)

@@ -106,7 +106,7 @@ export class SessionManager {
     const context = this.#contexts.createContext(id)
     const call = callOf(
       id,
-      { type: 'open', surprisal: false, novelty: false, memory: false, perspectives: false },
+      { type: 'open', surprisal: false, novelty: false, memory: false, perspectives: false, embedding: false },
       new Uint8Array(0),
       -1,
     )

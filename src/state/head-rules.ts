@@ -36,6 +36,8 @@ export interface Positions {
   readonly outerMemory?: { readonly blockSize: number } | null
   /** null: its tokens are not drawn from several perspectives. Missing: as above. */
   readonly perspectives?: object | null
+  /** Of a hidden vector. Missing: as above. */
+  readonly channels?: number
 }
 
 const faultOfNats = (nats: number, predictions: number): string | null =>
@@ -52,7 +54,22 @@ export const faultOfSums = ({ totals, conductor }: Head): string | null => {
   return faultOfNats(nats, predictions)
 }
 
-const faultOfSpan = ({ span, cursor, conductor, settings }: Head): string | null => {
+/** f64 and f32 in base64. */
+const hiddenBytes = (text: string): number => Buffer.byteLength(text, 'base64')
+
+const faultOfHidden = ({ span: { hidden, tokens }, settings }: Head, { channels }: Positions): string | null => {
+  if (hidden === undefined)
+    return settings.embedding && tokens > 0 ? `an observation of ${tokens} tokens has none of their vectors` : null
+  if (!settings.embedding || tokens === 0) return 'an observation in progress has vectors that it was not asked for'
+  const [sum, last] = [hiddenBytes(hidden.sum), hiddenBytes(hidden.last)]
+  const width = channels ?? last / 4
+  return sum === 8 * width && last === 4 * width && width > 0
+    ? null
+    : `the vectors of an observation have ${sum} and ${last} bytes, expected 8 and 4 for each of ${channels ?? 'its'} channels`
+}
+
+const faultOfSpan = (head: Head, model: Positions): string | null => {
+  const { span, cursor, conductor, settings } = head
   const { fromPulse, tokens, predictions, nats, surprisal, lines } = span
   if (cursor.complete && tokens > 0) return `an observation of ${tokens} tokens is in progress in a finished record`
   if (tokens > cursor.token)
@@ -65,7 +82,7 @@ const faultOfSpan = ({ span, cursor, conductor, settings }: Head): string | null
     return `an observation of ${tokens} tokens lists the surprisal of ${surprisal.length}`
   if (lines !== undefined && (!settings.novelty || lines.length > MOST_LINES))
     return `an observation in progress tells of ${lines.length} lines, expected ${settings.novelty ? `${MOST_LINES} at most` : 'none'}`
-  return faultOfNats(nats, predictions)
+  return faultOfHidden(head, model) ?? faultOfNats(nats, predictions)
 }
 
 const faultOfGeneration = ({ generation, cursor }: Head): string | null => {
@@ -129,6 +146,6 @@ export const faultOf = (head: Head, model: Positions = { positions: null }): str
   if (cursor.held.length > MOST_HELD)
     return `it holds back ${cursor.held.length} characters, more than a tokenizer does (${MOST_HELD})`
   const fault =
-    faultOfSums(head) ?? faultOfSpan(head) ?? faultOfGeneration(head) ?? faultOfFork(head) ?? faultOfClaims(head)
+    faultOfSums(head) ?? faultOfSpan(head, model) ?? faultOfGeneration(head) ?? faultOfFork(head) ?? faultOfClaims(head)
   return fault ?? faultOfArchived(head, model) ?? faultOfSettings(head, model)
 }

@@ -70,6 +70,7 @@ describe('fields that nobody knows', () => {
         novelty: false,
         memory: false,
         perspectives: false,
+        embedding: false,
         from: { session: 'p' },
       },
     })

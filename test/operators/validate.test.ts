@@ -102,6 +102,7 @@ describe('validate', () => {
       novelty: false,
       memory: false,
       perspectives: false,
+      embedding: false,
     })
   })
 

@@ -77,6 +77,7 @@ const settingsOf = ({ chance, next }: Dice) => {
     ...(wish >= 0.15 && wish < 0.55 && { novelty: true }),
     ...(chance(0.3) && { memory: true }),
     ...(chance(0.3) && { perspectives: true }),
+    ...(chance(0.2) && { embedding: true }),
   }
 }
 

@@ -59,6 +59,7 @@ export const feed = command({
       'first begin the session, new or closed, as a fork of this one, which must be of the same partition',
     ),
     surprisal: on('have the surprisal of every token reported: −ln of its probability'),
+    embedding: on('have the mean of the hidden vectors behind what is read reported, and the last one'),
     novelty: on('have each line reported: how new it is, for `continuo watch --log`'),
     join: optional(
       'REGEX',
@@ -99,6 +100,7 @@ export const feed = command({
     const from = flags.from === undefined ? undefined : { session: checkSession(flags.from, '--from') }
     const settings = {
       ...(flags.surprisal && { surprisal: true }),
+      ...(flags.embedding && { embedding: true }),
       ...(flags.novelty && { novelty: true }),
       ...(flags.join !== undefined && { join: flags.join }),
       ...(from && { from }),

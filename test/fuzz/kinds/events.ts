@@ -17,7 +17,7 @@ import { damagedBytes, damagedJson, type Random } from '../mutate.ts'
 import { goodPackages, writeFiles } from '../packages.ts'
 
 const GOOD: readonly unknown[] = [
-  { type: 'open', id: 'o', surprisal: true, perspectives: false },
+  { type: 'open', id: 'o', surprisal: true, perspectives: false, embedding: true },
   { type: 'text', text: "The harbour froze; don't \u{1f30a}" },
   { type: 'text', bytes: 'YWLDqeKC' },
   { type: 'tokens', tokens: [1, 2, 3] },

@@ -78,6 +78,18 @@ export const usageOf = (
   ...(thoughtTokens !== null && { completion_tokens_details: { reasoning_tokens: thoughtTokens } }),
 })
 
+/** How far a prompt was read, as llama.cpp's server tells it. */
+export interface Progress {
+  /** Tokens of the prompt; null: the worker knows. */
+  readonly total: number | null
+  /** Of these, what had been read before. */
+  readonly cache: number
+  /** What was read by now, the latter among it. */
+  readonly processed: number
+  /** Since the request was put into the log. */
+  readonly time_ms: number
+}
+
 /** What the shapes of the protocol differ in. */
 export interface Shape {
   readonly id: string
@@ -85,6 +97,8 @@ export interface Shape {
   opening(): readonly ServerEvent[]
   piece(piece: Piece): readonly ServerEvent[]
   closing(usage: Usage): readonly ServerEvent[]
+  /** How far the prompt was read, before the opening. Missing: that cannot be told. */
+  progress?(progress: Progress): readonly ServerEvent[]
   whole(pieces: readonly Piece[], usage: Usage): unknown
 }
 
@@ -132,6 +146,8 @@ export interface Job {
   /** How calls are written in it; null: it has none. */
   readonly calls: CallForm | null
   readonly stream: boolean
+  /** A stream tells how far the prompt was read, before its first token. Default: it does not. */
+  readonly tellsProgress?: boolean
   /** The answer that must be the session's last one. */
   readonly after?: string
   /** A session of the request's own stays open after the answer, which can be had later: it goes on when its client goes away. */
@@ -354,6 +370,8 @@ export const answer = async (
 
   /** The shape of what was asked last. */
   let shaped: Shape | undefined
+  /** Resolves when it was asked. */
+  const askedOnce = Promise.withResolvers<{ readonly shape: Shape; readonly prompted: Prompted }>()
 
   /** Puts the request into the log behind these events. With `isAgain` the first of them ends what an attempt may have left. */
   const put = async (before: readonly Fed[], prompt: Prompt, pulse: number, cached: number, isAgain = false) => {
@@ -393,6 +411,7 @@ export const answer = async (
     const told: Asked = { session, key: request.keyName, requestId: shape.id, sent, wanted, lasts, over: false }
     asked = told
     shaped = shape
+    askedOnce.resolve({ shape, prompted })
     reply.headers(headers)
 
     const collected = openAnswer(stops, served.tokenizer, job.calls, start)
@@ -519,7 +538,34 @@ export const answer = async (
     // What is refused soon is refused with a status; what takes long must not look dead to proxies and clients until it comes.
     await within(OPENING, begun)
     reply.headers(headers)
+    /** How far the prompt was read, each time that more of it was, until the first piece is there. */
+    async function* progress(): AsyncGenerator<ServerEvent> {
+      const over = new AbortController()
+      const answered = begun.then(
+        () => null,
+        () => null,
+      )
+      try {
+        const known = await Promise.race([answered, askedOnce.promise])
+        if (known === null) return
+        const { shape, prompted } = known
+        const { pulse, cached } = prompted
+        const total = prompted.tokens ?? ids?.length ?? null
+        const began = performance.now()
+        for (let at: number | null = pulse; ; ) {
+          at = await Promise.race([answered, sessions.moved(session, at, over.signal)])
+          if (at === null) return
+          const processed = Math.min(at - pulse, total ?? Number.POSITIVE_INFINITY)
+          const time_ms = Math.round(performance.now() - began)
+          yield* shape.progress?.({ total, cache: cached, processed, time_ms }) ?? []
+          if (processed === total) return
+        }
+      } finally {
+        over.abort()
+      }
+    }
     async function* told(): AsyncGenerator<ServerEvent> {
+      if (job.tellsProgress) yield* progress()
       const { shape, usage, coming, first } = await begun
       try {
         yield* shape.opening()

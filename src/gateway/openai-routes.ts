@@ -87,6 +87,7 @@ const completionShape = (asked: Asked, echoed: Echoed = { text: '', tokens: [] }
     piece: (piece) =>
       isTold(piece, asked) ? [{ data: { ...about, choices: [choice(piece.text, piece.tokens, piece.finish)] } }] : [],
     closing: (usage) => [...(includeUsage ? [{ data: { ...about, choices: [], usage } }] : []), DONE],
+    progress: (prompt_progress) => [{ data: { ...about, choices: [], prompt_progress } }],
     whole: (pieces, usage: Usage) => ({
       ...about,
       choices: [
@@ -155,6 +156,9 @@ const chatShape = (asked: Asked): Shape => {
       ...(includeUsage ? [{ data: { ...about, object: 'chat.completion.chunk', choices: [], usage } }] : []),
       DONE,
     ],
+    progress: (prompt_progress) => [
+      { data: { ...about, object: 'chat.completion.chunk', choices: [], prompt_progress } },
+    ],
     whole: (pieces, usage) => ({
       ...about,
       object: 'chat.completion',
@@ -178,8 +182,18 @@ const common = (body: CompletionRequest | ChatRequest) => ({
   drawing: drawingOf(body),
   seed: body.seed,
   stream: body.stream,
+  tellsProgress: body.return_progress,
   keepsSession: false,
 })
+
+/** Throws a Refusal (400) where nothing tells how far a prompt was read. */
+const checkProgress = ({ return_progress: asked, stream, n }: CompletionRequest | ChatRequest, echo = false): void => {
+  const why = stream ? (n > 1 ? 'of one answer' : echo ? 'without "echo"' : null) : 'that is a stream'
+  if (asked && why !== null)
+    throw new Refusal(400, `How far a prompt was read is told in an answer ${why}. Leave "return_progress" out.`, {
+      param: 'return_progress',
+    })
+}
 
 export const openaiRoutes = (app: FastifyInstance, answering: Answering, created: number): void => {
   const { served, limits } = answering.service
@@ -205,6 +219,7 @@ export const openaiRoutes = (app: FastifyInstance, answering: Answering, created
       throw new Refusal(400, '"max_tokens" cannot be taken: expected at least 1, or "echo": true.', {
         param: 'max_tokens',
       })
+    checkProgress(body, body.echo)
     const prompt = await promptOf(body, served)
     const job: Job = {
       ...common(body),
@@ -225,6 +240,7 @@ export const openaiRoutes = (app: FastifyInstance, answering: Answering, created
   app.post('/v1/chat/completions', async (request, reply) => {
     const body = parsedBody(chatRequest, request.body)
     checkAlternatives(body.top_logprobs, body.logprobs)
+    checkProgress(body)
     checkMessages(body.messages, 'messages')
     const form = await served.form()
     const bound = boundBy({ ...body, format: body.response_format }, 'response_format')

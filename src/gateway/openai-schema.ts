@@ -131,6 +131,8 @@ const common = {
       include_obfuscation: padding,
     })
     .optional(),
+  /** llama.cpp's: a stream tells how far the prompt was read, until its first token. */
+  return_progress: z.boolean().default(false),
   max_tokens: tokens.optional(),
   ...drawing,
   seed: z.int().min(0).optional(),

@@ -85,6 +85,8 @@ export interface SessionsView {
    * signal fires.
    */
   finished(session: string, offset: number, signal: AbortSignal): Promise<void>
+  /** Resolves with the pulse of the session once it stands behind this one; with null when the signal fires. */
+  moved(session: string, pulse: number, signal: AbortSignal): Promise<number | null>
   /** In the order of their ids (UTF-16 units), behind `after`. */
   page(after: string | undefined, limit: number, status: Head['status'] | undefined): Page
   /** Why a partition cannot be followed, for those that cannot. */
@@ -206,33 +208,41 @@ export const followSessions = (
     isCaughtUp = true
   })
 
+  /** Resolves when a new head of the session, or its end, makes it so; or when a signal fires. */
+  const when = (session: string, until: AbortSignal, isSo: () => boolean): Promise<void> => {
+    const ends = AbortSignal.any([until, signal])
+    return new Promise<void>((resolve) => {
+      const looks = waiting.get(session) ?? new Set()
+      const look = (): void => {
+        if (!ends.aborted && !isSo()) return
+        ends.removeEventListener('abort', look)
+        looks.delete(look)
+        if (looks.size === 0 && waiting.get(session) === looks) waiting.delete(session)
+        resolve()
+      }
+      waiting.set(session, looks.add(look))
+      ends.addEventListener('abort', look)
+      look()
+    })
+  }
+
   return {
     get size() {
       return views.size
     },
     get: (session) => views.get(session),
     claim: (session, wanted) => claims.get(session)?.find(({ key }) => key === wanted),
-    async finished(session, offset, until) {
-      // A session goes through the records of its partition in their order, in whatever lives.
-      const isFinished = (): boolean => {
+    // A session goes through the records of its partition in their order, in whatever lives.
+    finished: (session, offset, until) =>
+      when(session, until, () => {
         const view = views.get(session)
         const read = view === undefined ? -1 : view.complete ? view.offset : view.offset - 1
         return Math.max(read, deletions.get(session) ?? -1) >= offset
-      }
-      const ends = AbortSignal.any([until, signal])
-      await new Promise<void>((resolve) => {
-        const looks = waiting.get(session) ?? new Set()
-        const look = (): void => {
-          if (!ends.aborted && !isFinished()) return
-          ends.removeEventListener('abort', look)
-          looks.delete(look)
-          if (looks.size === 0 && waiting.get(session) === looks) waiting.delete(session)
-          resolve()
-        }
-        waiting.set(session, looks.add(look))
-        ends.addEventListener('abort', look)
-        look()
-      })
+      }),
+    async moved(session, pulse, until) {
+      const pulseNow = (): number => views.get(session)?.pulse ?? 0
+      await when(session, until, () => pulseNow() > pulse)
+      return pulseNow() > pulse ? pulseNow() : null
     },
     page(after, limit, status) {
       sorted ??= [...views.keys()].sort()

@@ -74,7 +74,7 @@ describe('where it is asked for', () => {
   })
 
   test('disturbs no client, and is refused by name where nothing can tell it', async () => {
-    const { url } = await servingAll(onTestFinished)
+    const { url } = await servingAll((end) => onTestFinished(async () => void (await end())))
     const client = new OpenAI({ baseURL: `${url}/v1`, apiKey: 'none', maxRetries: 0 })
     const messages = [{ role: 'user' as const, content: prompt }]
     const texts: string[] = []

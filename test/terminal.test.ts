@@ -37,7 +37,7 @@ test('nothing that a terminal obeys is left, and all else stays', () => {
   )
 })
 
-test('every character alone is told right', () => {
+test('every character alone is told right', { tags: 'slow' }, () => {
   for (let code = 0; code <= 0xffff; code += 1) {
     const char = String.fromCharCode(code)
     expect([code, escaped(char) === '\ufffd' && code !== 0xfffd]).toEqual([code, isObeyed(char)])

@@ -21,7 +21,7 @@ describe('docs/scale.md', () => {
     for (const [name, value] of Object.entries(constants)) expect(value, name).toBeGreaterThanOrEqual(0)
   })
 
-  test('shows in its examples what the formulas give', () => {
+  test('shows in its examples what the formulas give', { tags: 'slow' }, () => {
     const rows = page.split('\n')
     for (const { what } of examples(constants))
       expect(

@@ -83,7 +83,7 @@ test('answers each message before the next one comes, and ends with standard inp
   expect((await done).code).toBe(0)
 })
 
-test('prints answers as text, says why one was cut, and takes the form of a template', async () => {
+test('prints answers as text, says why one was cut, and takes the form of a template', { tags: 'slow' }, async () => {
   const template = "{% for m in messages %}{{ m.role + ': ' + m.content + '\\n' }}{% endfor %}{{ 'assistant: ' }}"
   const dir = folder({ 'chat_template.jinja': template })
   const plain = await continuo(['chat', '--model', dir, ...DRAWN, '--system', 'Be brief.'], { input: 'Hello\nAgain' })

@@ -23,7 +23,7 @@ const ODD = [812, 1378, 1905, 2291, 2747]
 const demo = async (log: string): Promise<Told> => (await json<Told>('demo', '--log', log))[0]!
 
 describe('continuo demo', () => {
-  it('reads the document, generates, and resumes where it stood with each further run', async () => {
+  it('reads the document, generates, and resumes where it stood with each further run', { tags: 'slow' }, async () => {
     const log = `file:${join(folder, 'the whole.db')}`
     const first = await demo(log)
     expect(first).toMatchObject({ run: 1, resumedAt: 0, pulse: 13_254, tokens: 400 })

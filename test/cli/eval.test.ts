@@ -41,15 +41,16 @@ describe('continuo eval', () => {
   it('gives the same nats and chain however the tokens are cut, and on any number of threads', {
     tags: 'slow',
   }, async () => {
-    const whole = await evaluate(DOCUMENT)
-    expect(whole.tokens).toBe(readFileSync(DOCUMENT).length)
+    const text = write('beginning.txt', readFileSync(DOCUMENT, 'utf8').slice(0, 4000))
+    const whole = await evaluate(text)
+    expect(whole.tokens).toBe(readFileSync(text).length)
     expect(whole.predictions).toBe(whole.tokens - 1)
     for (const flags of [
       ['--chunk-tokens', '1'],
       ['--chunk-tokens', '777', '--threads', '1'],
       ['--threads', '3'],
     ]) {
-      const { nats, chain } = await evaluate(DOCUMENT, ...flags)
+      const { nats, chain } = await evaluate(text, ...flags)
       expect({ nats, chain }).toEqual({ nats: whole.nats, chain: whole.chain })
     }
   })

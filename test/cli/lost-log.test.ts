@@ -54,7 +54,7 @@ describe.each(Object.keys(LOSSES) as (keyof typeof LOSSES)[])('a log that is %s'
 describe('a log whose file system becomes read-only', () => {
   const { folder, need, fail } = faultyDisk()
 
-  test('ends worker and gateway with a sentence, as it does who comes then', async (context) => {
+  test('ends worker and gateway with a sentence, as it does who comes then', { tags: 'slow' }, async (context) => {
     need(context)
     const path = join(folder, 'log.db')
     await json('feed', '--log', `file:${path}`, '--session', 's', '--boundary')

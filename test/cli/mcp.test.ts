@@ -91,7 +91,7 @@ test('a session is fed, read, continued, forked, verified and deleted', async ()
   expect(await refused('read_session', { session: 'copy' })).toContain('There is no session "copy"')
 })
 
-test('lines that stand out are read, and each once', async () => {
+test('lines that stand out are read, and each once', { tags: 'slow' }, async () => {
   const line = (at: number): string => `2026-11-30 worker ${at % 7} finished job ${at} in ${10 + (at % 5)} ms\n`
   const lines = Array.from({ length: 240 }, (_, at) => line(at)).join('')
   const text = `${lines}FATAL kernel panic: cannot mount /dev/sda1\n${line(240)}`
@@ -118,13 +118,13 @@ test('an answer ends when its client does not want it any more, and the session 
   expect((await told<{ generated: number }>('read_session', { session: 'left' })).generated).toBeLessThan(60_000)
 })
 
-test('one verification runs at a time', async () => {
+test('one verification runs at a time', { tags: 'slow' }, async () => {
   const [first, second] = await Promise.all([call('verify'), call('verify')])
   expect(first.isError).toBe(false)
   expect(second).toEqual({ isError: true, text: 'A verification is under way; wait for its end.' })
 })
 
-test('calls are bounded', async () => {
+test('calls are bounded', { tags: 'slow' }, async () => {
   // Nobody answers what is asked of this log, so all calls that are taken are under way.
   const quiet = `file:${join(temporary(), 'log.db')}`
   expect((await continuo(['topics', 'apply', '--log', quiet])).code).toBe(0)
@@ -176,7 +176,9 @@ describe('what cannot be taken is refused by a sentence, and the next call is an
   })
 })
 
-test('what is no message, or too long for one, is left out, and the end of the input is the end', async () => {
+test('what is no message, or too long for one, is left out, and the end of the input is the end', {
+  tags: 'slow',
+}, async () => {
   const child = spawn(process.execPath, [MAIN, 'mcp', '--model', MODEL, '--log', log], { cwd: ROOT })
   let err = ''
   child.stderr.setEncoding('utf8').on('data', (text: string) => {
@@ -197,7 +199,7 @@ test('what is no message, or too long for one, is left out, and the end of the i
   expect(await once(child, 'exit')).toEqual([0, null])
 })
 
-test('beside a worker elsewhere it does the same, and a log that is not there is none', async () => {
+test('beside a worker elsewhere it does the same, and a log that is not there is none', { tags: 'slow' }, async () => {
   const other = `file:${join(temporary(), 'log.db')}`
   const missing = await continuo(['mcp', '--model', MODEL, '--log', other])
   expect(missing).toMatchObject({ code: 1, out: '' })

@@ -46,7 +46,7 @@ const textOf = async (log: string): Promise<string> =>
     .join('')
 
 describe('continuo run', () => {
-  it('reads to the end and ends when idle, telling so in JSON lines', async () => {
+  it('reads to the end and ends when idle, telling so in JSON lines', { tags: 'slow' }, async () => {
     const log = newLog()
     await feed(log, 'a', PAGE)
     await feed(log, 'b', PAGE, ...generating)
@@ -178,7 +178,7 @@ describe('continuo run', () => {
     expect(row).toMatchObject({ session: 's', status: 'open', pulse: 18 })
   })
 
-  it('serves metrics, health and readiness', async () => {
+  it('serves metrics, health and readiness', { tags: 'slow' }, async () => {
     const log = newLog()
     await feed(log, 's', PAGE, ...generating)
     await continuo(['feed', '--log', log, '--session', 'empty', '--generate', '3'])

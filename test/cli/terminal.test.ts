@@ -14,7 +14,7 @@ import { continuo, MODEL, ROOT, temporary } from './helpers.ts'
 describe('a page for a terminal', () => {
   const words = (page: string): readonly string[] => page.split(/\s+/)
 
-  test.each([60, 80, 120])('of %i columns has no longer line, and every word', async (width) => {
+  test.each([60, 80, 120])('of %i columns has no longer line, and every word', { tags: 'slow' }, async (width) => {
     for (const { name, load } of COMMANDS) {
       const { help } = await load()
       const page = wrapped(help, width)
@@ -74,7 +74,9 @@ describe('the command line', () => {
     expect({ code, err }).toEqual({ code: 2, err: 'Unknown flag -n; "continuo tail --help" lists the flags.\n' })
   })
 
-  test('reads a prompt from standard input, the same as from its flag, characters cut nowhere', async () => {
+  test('reads a prompt from standard input, the same as from its flag, characters cut nowhere', {
+    tags: 'slow',
+  }, async () => {
     const prompt = `The harbour master wrote: ${'ä'.repeat(700)}`
     const generate = (given: string, input?: string) =>
       continuo(

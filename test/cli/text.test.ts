@@ -24,7 +24,9 @@ const copied = (name: string, ...files: readonly string[]): string => {
 describe.skipIf(!hasShared)('RWKV-7 as its author publishes it', () => {
   const files = ['RWKV-x070-tiny.pth', 'rwkv_vocab_v20230424.txt']
 
-  test('reads and writes text with the vocabulary beside it, named as folder or file, and converses', async () => {
+  test('reads and writes text with the vocabulary beside it, named as folder or file, and converses', {
+    tags: 'slow',
+  }, async () => {
     const dir = copied('rwkv7-pth-tiny', ...files)
     const [shown] = await json<{ tokenizer: string; fingerprint: string }>('model', 'show', dir)
     expect(shown!.tokenizer).toBe('rwkv_vocab_v20230424.txt')

@@ -151,7 +151,7 @@ describe('of several sources', () => {
   ])
   beforeAll(() => writeFileSync(mixed, lines.map((line) => `${line}\n`).join('')))
 
-  test('each has a session, and is judged among its own lines', async () => {
+  test('each has a session, and is judged among its own lines', { tags: 'slow' }, async () => {
     const at = lines.indexOf('host-1 disk 3 is at 61 percent', 900) + 1
     const shown = await json<Shown & { session: string }>('watch', mixed, '--sessions', '1')
     expect(shown.find(({ line }) => line === at)).toMatchObject({ session: 'host-1', standsOut: ['structure'] })
@@ -242,7 +242,7 @@ describe('a stream that begins with what a session has read', () => {
   })
 })
 
-test('records of several lines are one where the session joins them', async () => {
+test('records of several lines are one where the session joins them', { tags: 'slow' }, async () => {
   const log = `file:${join(folder, 'joined.db')}`
   const trace = 'Caused by: no oil in the lamp\n\tat harbour.Lamp.light(Lamp.java:42)'
   const lines = [...usual.slice(0, 300), `2026 the lamp went out\n${trace}`, ...usual.slice(300, 400)]

@@ -198,7 +198,7 @@ describe('the files of the page', () => {
     expect((await fetch(at('/console/..%2fgateway%2fserver.ts'))).status).toBe(404)
   })
 
-  test('need no key, and what they are told does', async () => {
+  test('need no key, and what they are told does', { tags: 'slow' }, async () => {
     const keys = `${temporary()}/keys.json`
     const { out } = await continuo(['keys', 'add', 'me', '--keys', keys])
     const [key] = /ck_\S+/.exec(out)!

@@ -27,7 +27,7 @@ const kill = async (child: ChildProcess): Promise<void> => {
 }
 
 /** Each is committed by itself (`run: 1`): seconds of work on any machine, so that the kill falls into it. */
-const TOKENS = 4000
+const TOKENS = 2500
 
 describe.skipIf(chromiumPath === null)('a worker that is killed', () => {
   test('is seen to go, and its successor to resume with nothing lost', async () => {

@@ -1,4 +1,8 @@
-/** Tools as Anthropic's clients use them: calls in blocks, whole and in pieces, their results, and what is refused of both. */
+/**
+ * Tools as Anthropic's clients use them: calls in blocks, whole and in pieces, their results, and what is refused of both.
+ *
+ * @module-tag slow
+ */
 import Anthropic from '@anthropic-ai/sdk'
 import { partialParse } from '@anthropic-ai/sdk/_vendor/partial-json-parser/parser.js'
 import { betaZodTool } from '@anthropic-ai/sdk/helpers/beta/zod'

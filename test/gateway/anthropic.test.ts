@@ -318,7 +318,7 @@ describe('refused in the shape of Anthropic', () => {
     expect(models.status).toBe(200)
   })
 
-  test('a body that is no JSON by its type, and one that is too large', async () => {
+  test('a body that is no JSON by its type, and one that is too large', { tags: 'slow' }, async () => {
     expect(await post('{}', '/v1/messages', { 'content-type': 'text/plain' })).toMatchObject({
       status: 415,
       body: { type: 'error', error: { type: 'invalid_request_error' } },
@@ -330,7 +330,7 @@ describe('refused in the shape of Anthropic', () => {
     expect(large).toMatchObject({ status: 413, body: { type: 'error', error: { type: 'request_too_large' } } })
   })
 
-  test('what fails within a stream, as its last event', async () => {
+  test('what fails within a stream, as its last event', { tags: 'slow' }, async () => {
     const log = logIn(temporary())
     expect((await continuo(['topics', 'apply', '--log', log])).code).toBe(0)
     // No worker answers, and after a second the stream begins.

@@ -87,7 +87,9 @@ test('an answer that is given whole ends, too', async () => {
   expect((await runsOf('whole')).at(-1)).toMatchObject({ finish: 'cancelled' })
 })
 
-test('a response that is kept goes on without its client, until it is cancelled by its id', async () => {
+test('a response that is kept goes on without its client, until it is cancelled by its id', {
+  tags: 'slow',
+}, async () => {
   const asked = { model: 'demo', input: 'What did the harbour master see?', max_output_tokens: LONG }
   let id = ''
   for await (const event of await client.responses.create({ ...asked, stream: true })) {

@@ -1,4 +1,8 @@
-/** Several answers to one prompt: each is the one that its seed gives alone, and the prompt is read once. */
+/**
+ * Several answers to one prompt: each is the one that its seed gives alone, and the prompt is read once.
+ *
+ * @module-tag slow
+ */
 import OpenAI from 'openai'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { temporary } from '../cli/helpers.ts'

@@ -1,4 +1,8 @@
-/** A compaction stands for all that was said: what is answered behind it is what would have been answered behind the whole. */
+/**
+ * A compaction stands for all that was said: what is answered behind it is what would have been answered behind the whole.
+ *
+ * @module-tag slow
+ */
 import { cpSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'

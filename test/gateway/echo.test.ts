@@ -1,4 +1,8 @@
-/** A prompt that is given back with what each of its tokens had, as evaluation harnesses ask for it. */
+/**
+ * A prompt that is given back with what each of its tokens had, as evaluation harnesses ask for it.
+ *
+ * @module-tag slow
+ */
 import OpenAI from 'openai'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { temporary } from '../cli/helpers.ts'

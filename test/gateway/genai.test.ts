@@ -1,4 +1,8 @@
-/** Metrics and spans of answers by the names of OpenTelemetry's conventions: the counts are those of `usage`, and nothing of a session is in them. */
+/**
+ * Metrics and spans of answers by the names of OpenTelemetry's conventions: the counts are those of `usage`, and nothing of a session is in them.
+ *
+ * @module-tag slow
+ */
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'

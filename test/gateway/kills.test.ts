@@ -16,9 +16,12 @@ import { ask, freePort, logIn, serving } from './helpers.ts'
 
 const SESSION = 'book, Ω'
 /** Of each request: seconds of work, so that a kill falls into it. */
-const TOKENS = 2500
+const TOKENS = 1500
 /** One kill each of client, gateway and worker in a round. */
-const ROUNDS = 2
+const ROUNDS = [
+  { rounds: 1, tags: [] },
+  { rounds: 3, tags: ['long'] },
+]
 
 /** What is asked before the kill of this number. */
 const eventsOf = (turn: number) => [
@@ -37,94 +40,95 @@ const tokensOf = (runs: readonly Generated[]): string[] =>
     ids.map((id, at) => `${requestId} ${index + at}: ${id} ${logprobs[at]}`),
   )
 
-test('every token comes once, whoever is killed', { timeout: 180_000 }, async () => {
-  const folder = temporary()
-  const log = logIn(folder)
-  const file = join(folder, 'received.jsonl')
-  const port = String(await freePort())
-  const path = `/v1/sessions/${encodeURIComponent(SESSION)}`
+for (const { rounds, tags } of ROUNDS)
+  test(`every token comes once, whoever is killed, ${3 * rounds} kills`, { timeout: 240_000, tags }, async () => {
+    const folder = temporary()
+    const log = logIn(folder)
+    const file = join(folder, 'received.jsonl')
+    const port = String(await freePort())
+    const path = `/v1/sessions/${encodeURIComponent(SESSION)}`
 
-  let worker: Running | undefined
-  let gateway: Running | undefined
-  let reader: ChildProcess | undefined
-  onTestFinished(async () => {
-    for (const child of [worker?.child, gateway?.child, reader]) if (child !== undefined) await kill(child)
-  })
-  const run = [
-    'run',
-    '--log',
-    log,
-    '--model',
-    MODEL,
-    '--threads',
-    '1',
-    '--commit-interval',
-    '5',
-    '--snapshot-every',
-    '512',
-  ]
-  const startWorker = async (): Promise<void> => {
-    worker = start(run)
-    await worker.saw(/"state":"running"/)
-  }
-  const startGateway = async (): Promise<string> => {
-    const started = await serving(log, '--port', port)
-    gateway = started
-    return started.url
-  }
-  const startReader = (url: string): void => {
-    reader = spawn(process.execPath, [join(import.meta.dirname, 'reader.ts'), `${url}${path}/tokens`, file], {
-      stdio: 'ignore',
+    let worker: Running | undefined
+    let gateway: Running | undefined
+    let reader: ChildProcess | undefined
+    onTestFinished(async () => {
+      for (const child of [worker?.child, gateway?.child, reader]) if (child !== undefined) await kill(child)
     })
-  }
-  const received = (): Generated[] =>
-    !existsSync(file)
-      ? []
-      : readFileSync(file, 'utf8')
-          .split('\n')
-          .slice(0, -1)
-          .map((line) => (JSON.parse(line) as { run: Generated }).run)
-  /** The runs of a request that the client has. */
-  const of = (turn: number): Generated[] => received().filter(({ requestId }) => requestId === `r${turn}`)
+    const run = [
+      'run',
+      '--log',
+      log,
+      '--model',
+      MODEL,
+      '--threads',
+      '1',
+      '--commit-interval',
+      '5',
+      '--snapshot-every',
+      '512',
+    ]
+    const startWorker = async (): Promise<void> => {
+      worker = start(run)
+      await worker.saw(/"state":"running"/)
+    }
+    const startGateway = async (): Promise<string> => {
+      const started = await serving(log, '--port', port)
+      gateway = started
+      return started.url
+    }
+    const startReader = (url: string): void => {
+      reader = spawn(process.execPath, [join(import.meta.dirname, 'reader.ts'), `${url}${path}/tokens`, file], {
+        stdio: 'ignore',
+      })
+    }
+    const received = (): Generated[] =>
+      !existsSync(file)
+        ? []
+        : readFileSync(file, 'utf8')
+            .split('\n')
+            .slice(0, -1)
+            .map((line) => (JSON.parse(line) as { run: Generated }).run)
+    /** The runs of a request that the client has. */
+    const of = (turn: number): Generated[] => received().filter(({ requestId }) => requestId === `r${turn}`)
 
-  await startWorker()
-  const url = await startGateway()
-  startReader(url)
-  const victims = [
-    async () => {
-      await kill(worker!.child)
-      await startWorker()
-    },
-    async () => {
-      await kill(gateway!.child)
-      await startGateway()
-    },
-    async () => {
-      await kill(reader!)
-      startReader(url)
-    },
-  ]
-  const turns = ROUNDS * victims.length
-  for (let turn = 0; turn < turns; turn += 1) {
-    const sent = await ask(`${url}${path}/chunks`, eventsOf(turn))
-    expect(sent.status).toBe(202)
-    await expect.poll(() => of(turn).length, { timeout: 60_000, interval: 5 }).toBeGreaterThan(10 + 5 * turn)
-    expect(of(turn).at(-1)!.finish, 'the request was over before the kill').toBeNull()
-    await victims[turn % victims.length]!()
-  }
-  for (let turn = 0; turn < turns; turn += 1)
-    await expect.poll(() => of(turn).at(-1)?.finish, { timeout: 60_000 }).toBe('length')
+    await startWorker()
+    const url = await startGateway()
+    startReader(url)
+    const victims = [
+      async () => {
+        await kill(worker!.child)
+        await startWorker()
+      },
+      async () => {
+        await kill(gateway!.child)
+        await startGateway()
+      },
+      async () => {
+        await kill(reader!)
+        startReader(url)
+      },
+    ]
+    const turns = rounds * victims.length
+    for (let turn = 0; turn < turns; turn += 1) {
+      const sent = await ask(`${url}${path}/chunks`, eventsOf(turn))
+      expect(sent.status).toBe(202)
+      await expect.poll(() => of(turn).length, { timeout: 60_000, interval: 5 }).toBeGreaterThan(10 + 5 * turn)
+      expect(of(turn).at(-1)!.finish, 'the request was over before the kill').toBeNull()
+      await victims[turn % victims.length]!()
+    }
+    for (let turn = 0; turn < turns; turn += 1)
+      await expect.poll(() => of(turn).at(-1)?.finish, { timeout: 60_000 }).toBe('length')
 
-  const calm = logIn(folder, 'calm.db')
-  const other = await serving(calm, '--with-worker')
-  for (let turn = 0; turn < turns; turn += 1) await ask(`${other.url}${path}/chunks`, eventsOf(turn))
-  other.child.kill('SIGTERM')
-  await other.done
-  await runUntilIdle(calm)
-  const undisturbed = valuesOf<Generated>(await recordsOf(calm, 'continuo.tokens'))
-  expect(tokensOf(undisturbed)).toHaveLength(turns * TOKENS)
-  expect(tokensOf(received())).toEqual(tokensOf(undisturbed))
-})
+    const calm = logIn(folder, 'calm.db')
+    const other = await serving(calm, '--with-worker')
+    for (let turn = 0; turn < turns; turn += 1) await ask(`${other.url}${path}/chunks`, eventsOf(turn))
+    other.child.kill('SIGTERM')
+    await other.done
+    await runUntilIdle(calm)
+    const undisturbed = valuesOf<Generated>(await recordsOf(calm, 'continuo.tokens'))
+    expect(tokensOf(undisturbed)).toHaveLength(turns * TOKENS)
+    expect(tokensOf(received())).toEqual(tokensOf(undisturbed))
+  })
 
 test('a response is gone on with by its number, whoever is killed', { timeout: 120_000 }, async () => {
   const log = logIn(temporary())

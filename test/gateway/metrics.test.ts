@@ -76,7 +76,7 @@ test('a stream counts as open until its client leaves', async () => {
   await expect.poll(open, { timeout: 10_000 }).toBe(before)
 })
 
-test('where there are keys a scrape takes one, and is no request of its rate', async () => {
+test('where there are keys a scrape takes one, and is no request of its rate', { tags: 'slow' }, async () => {
   const folder = temporary()
   const keys = `${folder}/keys.json`
   const key = (await continuo(['keys', 'add', 'prometheus', '--keys', keys])).out.trim()

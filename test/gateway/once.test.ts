@@ -185,7 +185,7 @@ describe('events of our own', () => {
   })
 })
 
-test('the gateway and the worker die behind the request: the next ones give its answer', async () => {
+test('the gateway and the worker die behind the request: the next ones give its answer', { tags: 'slow' }, async () => {
   const place = logIn(temporary())
   const worker = (): Running => start(['run', '--log', place, '--model', MODEL, '--commit-interval', '5'])
   const front = () => serving(place, '--model-name', 'm')

@@ -1,6 +1,8 @@
 /**
  * Every answer of /v1/responses, and every event, is one of the Open Responses specification; and the cases that its compliance tests have, asked in
  * words of our own.
+ *
+ * @module-tag slow
  */
 import { cpSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'

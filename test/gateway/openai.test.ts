@@ -203,7 +203,7 @@ describe('answers of a form', () => {
   const messages = [{ role: 'user' as const, content: 'Which ship came in?' }]
   const request = { model: 'demo', messages, max_tokens: 300, seed: 5, temperature: 1 }
 
-  test('are parsed by the client, as the schema of the request has them', async () => {
+  test('are parsed by the client, as the schema of the request has them', { tags: 'slow' }, async () => {
     const format = zodResponseFormat(ship, 'ship')
     const { choices } = await client.chat.completions.parse({ ...request, response_format: format })
     expect(choices[0]).toMatchObject({ finish_reason: 'stop' })

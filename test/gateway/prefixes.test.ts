@@ -92,7 +92,7 @@ describe('with guesses, grammars and streams', () => {
     gateway = all
   })
 
-  test('a conversation that is sent again goes on behind the last answer', async () => {
+  test('a conversation that is sent again goes on behind the last answer', { tags: 'slow' }, async () => {
     await begun
     const text = 'The harbour of the old town lies under the hill. '.repeat(14)
     const messages: { role: string; content: string }[] = [{ role: 'user', content: text }]
@@ -161,7 +161,7 @@ describe('with guesses, grammars and streams', () => {
     expect(told.usage).toMatchObject({ input_tokens: 0, cache_read_input_tokens: read })
   })
 
-  test('requests at one time read what they share once', async () => {
+  test('requests at one time read what they share once', { tags: 'slow' }, async () => {
     await begun
     const shared = idsOf(70, 700)
     const all = await Promise.all(
@@ -203,7 +203,7 @@ describe('with guesses, grammars and streams', () => {
   })
 })
 
-test('a prompt that no context holds is refused with its length, and leaves nothing', async () => {
+test('a prompt that no context holds is refused with its length, and leaves nothing', { tags: 'slow' }, async () => {
   const folder = temporary()
   const family = await openFamily('qwen3', folder)
   const gateway = await serving(logIn(folder), '--with-worker', ...family.flags, '--model-name', 'm')
@@ -219,7 +219,9 @@ test('a prompt that no context holds is refused with its length, and leaves noth
   expect(await keptIn(gateway)).toEqual([])
 })
 
-test('two gateways that go on behind one answer at one time both give the answer of the whole', async () => {
+test('two gateways that go on behind one answer at one time both give the answer of the whole', {
+  tags: 'slow',
+}, async () => {
   const log = logIn(temporary())
   const flags = ['--model-name', 'm', '--rate-limit', '0']
   const one = await serving(log, '--with-worker', '--threads', '1', '--commit-interval', '5', ...flags)
@@ -246,7 +248,7 @@ test('two gateways that go on behind one answer at one time both give the answer
 /** Less often than requests of an address are limited. */
 const polled = { timeout: 60_000, interval: 200 }
 
-test('what is kept is bounded, goes by its use, and outlives the gateway', async () => {
+test('what is kept is bounded, goes by its use, and outlives the gateway', { tags: 'slow' }, async () => {
   const log = logIn(temporary())
   const flags = ['--with-worker', '--model-name', 'm', '--threads', '1', '--commit-interval', '5']
   const first = await serving(log, ...flags, '--prefix-sessions', '6')
@@ -279,7 +281,9 @@ test('what is kept is bounded, goes by its use, and outlives the gateway', async
   expect((await recordsOf(log, 'continuo.deadletters')).map(({ value }) => value)).toEqual([])
 })
 
-test('a prompt is read whole where what it would have begun with is gone when its turn comes', async () => {
+test('a prompt is read whole where what it would have begun with is gone when its turn comes', {
+  tags: 'slow',
+}, async () => {
   const log = logIn(temporary())
   const worker = (): Running =>
     start(['run', '--log', log, '--model', MODEL, '--threads', '1', '--commit-interval', '5'])

@@ -152,7 +152,7 @@ describe('a connection', () => {
     expect([status, body]).toEqual([426, { error: expect.objectContaining({ code: 'upgrade_required' }) }])
   })
 
-  test('ends with its gateway, whose answers under way have their time', async () => {
+  test('ends with its gateway, whose answers under way have their time', { tags: 'slow' }, async () => {
     const third = await servingAll(() => undefined)
     const [idle, busy] = [await open(third), await open(third)]
     busy.send({ ...create, max_output_tokens: 30 })

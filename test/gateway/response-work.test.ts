@@ -1,4 +1,8 @@
-/** Responses as work: in the background, cancelled, listed item by item, and deleted, at whatever gateway of the log. */
+/**
+ * Responses as work: in the background, cancelled, listed item by item, and deleted, at whatever gateway of the log.
+ *
+ * @module-tag slow
+ */
 import { randomBytes } from 'node:crypto'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { temporary } from '../cli/helpers.ts'

@@ -89,7 +89,7 @@ describe('a stream', () => {
     }
   })
 
-  test('that its client left is gone on with while the answer is made', async () => {
+  test('that its client left is gone on with while the answer is made', { tags: 'slow' }, async () => {
     const seen: OpenAI.Responses.ResponseStreamEvent[] = []
     let id = ''
     const whole = { ...request, max_output_tokens: 400 }

@@ -322,7 +322,9 @@ const streamed = async (
   return { response, text: await response.text() }
 }
 
-test('a stream begins before its prompt was read, by whomever; what fails then is its last event', async () => {
+test('a stream begins before its prompt was read, by whomever; what fails then is its last event', {
+  tags: 'slow',
+}, async () => {
   const { response, text } = await streamed(await made('unread'), '3')
   expect(response.status).toBe(200)
   expect(response.headers.get('content-type')).toContain('text/event-stream')

@@ -149,7 +149,7 @@ describe('refused', () => {
     expect(await refused(path, body)).toEqual([status, param, expect.stringMatching(/^\S.* .*[.]$/)])
   })
 
-  test('for a model without a tokenizer', async () => {
+  test('for a model without a tokenizer', { tags: 'slow' }, async () => {
     const dir = join(temporary(), 'ids')
     const sizes = { L: 1, H: 2, N: 16, F: 32, V: 300, P: 128 }
     mkdirSync(dir)
@@ -168,7 +168,7 @@ describe('refused', () => {
     ])
   })
 
-  test('a body that is longer than the bound; and the length of a context is told', async () => {
+  test('a body that is longer than the bound; and the length of a context is told', { tags: 'slow' }, async () => {
     const { dir } = await openFamily('gpt2-refuse', temporary())
     const short = await servingAll((end) => ends.push(end), '--model', dir, '--body-limit', '2048')
     expect((await refused('tokenize', { prompt: 'x'.repeat(3000) }, short))[0]).toBe(413)

@@ -66,7 +66,9 @@ test('whatever is finished in whatever order, what counts is what is not', () =>
   )
 })
 
-test('over HTTP: 429 with a time to come again, and room once a worker has read; the events name the key they count for', async () => {
+test('over HTTP: 429 with a time to come again, and room once a worker has read; the events name the key they count for', {
+  tags: 'slow',
+}, async () => {
   const folder = temporary()
   const log = logIn(folder)
   const keys = `${folder}/keys.json`

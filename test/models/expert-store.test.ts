@@ -77,11 +77,9 @@ describe.skipIf(!hasShared).each(['qwen3moe-tiny', 'qwen3next-tiny'])('%s with a
 })
 
 describe.skipIf(!hasShared)('qwen3moe-tiny in fewer bits', () => {
-  it.each([
-    'q8',
-    'i4',
-    'ternary',
-  ] as const)('streams experts of %s with the bits that they have in memory', async (to) => {
+  it.each(['q8', 'i4', 'ternary'] as const)('streams experts of %s with the bits that they have in memory', {
+    tags: 'slow',
+  }, async (to) => {
     const out = join(temporaryFolder(), to)
     await quantizePackage({ dir: sharedModel('qwen3moe-tiny'), out, to, group: 32 })
     const before = await run(out)

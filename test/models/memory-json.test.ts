@@ -355,7 +355,9 @@ describe('memory.safetensors', () => {
     ),
   })
 
-  test('without any one of its tensors, or with one of another shape, is refused by its name', async () => {
+  test('without any one of its tensors, or with one of another shape, is refused by its name', {
+    tags: 'slow',
+  }, async () => {
     expect(modules.size).toBeGreaterThan(50)
     for (const [name, { shape, data }] of modules) {
       const without = new Map(modules)

@@ -72,7 +72,7 @@ describe('an ngram memory', () => {
     }
   })
 
-  it('has the same bits on every instruction set', async () => {
+  it('has the same bits on every instruction set', { tags: 'slow' }, async () => {
     const script = `
       import { createHash } from 'node:crypto'
       const { openModel } = await import(${JSON.stringify(new URL('../../src/models/open.ts', import.meta.url).href)})

@@ -75,11 +75,13 @@ const agrees = async (
 }
 
 describe('an ngram memory against an independent implementation in double precision', () => {
-  it('that begins with nothing, where contexts fight for slots', async () => {
+  it('that begins with nothing, where contexts fight for slots', { tags: 'slow' }, async () => {
     await agrees(await open(writeNgram(1024)), ngramReference(1024), logLines(1, 3500))
   })
 
-  it('that begins with what other texts taught it, in a number of slots that is no power of two', async () => {
+  it('that begins with what other texts taught it, in a number of slots that is no power of two', {
+    tags: 'slow',
+  }, async () => {
     const learned = randomLearned(7)
     await agrees(await open(writeNgram(5002, learned)), ngramReference(5002, learned), logLines(2, 3000))
   })
@@ -88,7 +90,7 @@ describe('an ngram memory against an independent implementation in double precis
     await agrees(await open(watch), ngramReference(58_368, shippedLearned(watch)), logLines(3, 2500))
   })
 
-  it('whose text is longer than its ring, and whose counts are full', async () => {
+  it('whose text is longer than its ring, and whose counts are full', { tags: 'slow' }, async () => {
     const learned = randomLearned(8).map((number) => 3 * number)
     const rare = Buffer.from('\nrare 0071 is\nrare 0072 is\n')
     const prose = Buffer.from(`${'ab\n'.repeat(300)}${'nobody counts the dogs, and no dog minds.\n'.repeat(80)}`)

@@ -224,7 +224,7 @@ const spoilt = (change: (tensors: Map<string, Tensor>) => void): string => {
 }
 
 describe('tensors of a perspective model', () => {
-  it('every one is needed, in its shape, and finite', async () => {
+  it('every one is needed, in its shape, and finite', { tags: 'slow' }, async () => {
     const names = [...readTensors(join(good, 'model.safetensors')).keys()]
     expect(names.length).toBeGreaterThan(30)
     for (const name of names) {

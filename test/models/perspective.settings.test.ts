@@ -158,9 +158,12 @@ const SETTINGS: readonly (readonly [name: string, change: Change])[] = [
   ['a large ε of the norms', { rms_norm_eps: 0.3 }],
 ] as const
 
+/** `.ci/run` takes a third of them, `npm run test:slow` all. */
+const tagsOf = (at: number): string[] => (at % 3 === 0 ? [] : ['long'])
+
 describe('the perspective family against an independent implementation in double precision', () => {
-  for (const [name, change] of SETTINGS)
-    it(name, async () => {
+  for (const [at, [name, change]] of SETTINGS.entries())
+    it(name, { tags: tagsOf(at) }, async () => {
       await agrees(change, name.length * 7919 + 5)
     })
 
@@ -171,11 +174,19 @@ describe('the perspective family against an independent implementation in double
     await agrees(change, name.length * 7919 + 5, { accept: 0 })
   })
 
-  it.each(ALL.slice(1))('the perspective %s', async (kind) => {
-    const mpd = { perspectives: ['base', kind] as const, max_p: 1, jsd: 0.02, jitter_std: 0.3, dropout: 0.2, layers: 3 }
-    const { fired } = await agrees({ mpd, experts: { top_k: 2, temperature: 0.05 } }, 100 + kind.length)
-    expect(fired).toBeGreaterThan(10)
-  })
+  for (const [at, kind] of ALL.slice(1).entries())
+    it(`the perspective ${kind}`, { tags: tagsOf(at) }, async () => {
+      const mpd = {
+        perspectives: ['base', kind] as const,
+        max_p: 1,
+        jsd: 0.02,
+        jitter_std: 0.3,
+        dropout: 0.2,
+        layers: 3,
+      }
+      const { fired } = await agrees({ mpd, experts: { top_k: 2, temperature: 0.05 } }, 100 + kind.length)
+      expect(fired).toBeGreaterThan(10)
+    })
   it('all perspectives, one of them twice', async () => {
     const perspectives = [...ALL, 'jitter'] as const
     await agrees({ mpd: { perspectives, max_p: 1, jsd: 0.3, layers: 2 } }, 9)

@@ -94,7 +94,9 @@ const sizes = { minLength: 1, maxLength: 150 }
 const group = fc.constantFrom(32 as const, 64 as const)
 
 describe('F16', () => {
-  it('reads every bit pattern back as the number it is, and finds the pattern of every number', () => {
+  it('reads every bit pattern back as the number it is, and finds the pattern of every number', {
+    tags: 'slow',
+  }, () => {
     for (const [bits, value] of HALVES.entries()) {
       expect(F16_VALUES[bits]).toBe(value)
       expect(nearestF16(value)).toBe(bits)

@@ -48,7 +48,7 @@ describe('what a session remembers of its lines', () => {
     }
   })
 
-  test('is bounded whatever is read', () => {
+  test('is bounded whatever is read', { tags: 'slow' }, () => {
     const judge = createLineJudge()
     for (let i = 0; i < 30_000; i += 1)
       token(judge, Buffer.from(`${i} ${whole(2 ** 40).toString(36)} ${whole(2 ** 40).toString(36)}\n`), 1, i)

@@ -46,21 +46,27 @@ describe.skipIf(!hasShared)('a session that adapts, on a stream', () => {
       await verified(bench)
     }))
 
-  test('goes on after each record in another worker, with and without a snapshot, as if nothing had been', () =>
-    use(async (bench) => {
-      const all = [...script(), asking('r')]
-      await bench.feed(...all.map((each) => event('straight', each)))
-      await bench.settle()
-      for (const [at, chunk] of all.entries()) {
-        await bench.feed(event('saved', chunk), event('read-again', chunk))
-        await bench.settle({ snapshotEvery: at % 2 === 0 ? 1 : 100_000, maxContexts: 1 })
-      }
-      const [straight, ...others] = await chains(bench, 'straight', 'saved', 'read-again')
-      expect(others).toEqual([straight, straight])
-      const plain = (each: Observation) => ({ ...each, session: '', cause: null })
-      expect((await bench.observations('saved')).map(plain)).toEqual((await bench.observations('straight')).map(plain))
-      await verified(bench)
-    }))
+  test(
+    'goes on after each record in another worker, with and without a snapshot, as if nothing had been',
+    { tags: 'slow' },
+    () =>
+      use(async (bench) => {
+        const all = [...script(), asking('r')]
+        await bench.feed(...all.map((each) => event('straight', each)))
+        await bench.settle()
+        for (const [at, chunk] of all.entries()) {
+          await bench.feed(event('saved', chunk), event('read-again', chunk))
+          await bench.settle({ snapshotEvery: at % 2 === 0 ? 1 : 100_000, maxContexts: 1 })
+        }
+        const [straight, ...others] = await chains(bench, 'straight', 'saved', 'read-again')
+        expect(others).toEqual([straight, straight])
+        const plain = (each: Observation) => ({ ...each, session: '', cause: null })
+        expect((await bench.observations('saved')).map(plain)).toEqual(
+          (await bench.observations('straight')).map(plain),
+        )
+        await verified(bench)
+      }),
+  )
 
   test('is rebuilt from its events alone: what it learnt is learnt again', () =>
     use(async ({ log, names, model, tokenizer, ...bench }) => {

@@ -66,41 +66,45 @@ const findings = async ({ log, names, model, tokenizer }: Bench) =>
   (await verifyLog({ log, names, model, tokenizer, format: 'json' })).findings
 
 onBothLogs((fresh) => {
-  test('the record goes with its session; the next life of it and other sessions have their own', () =>
-    use(
-      async (bench) => {
-        const cancelled = async (...requests: readonly (readonly [session: string, request: string])[]) => {
-          await bench.feed(
-            ...requests.flatMap(([session, request]) => [read(session, 'Once '), asked(session, request, MANY)]),
-          )
-          const { worker, idle } = await bench.start()
-          for (const request of requests) await begun(bench, ...request)
-          await bench.feed(...requests.map((request) => cancel(...request)))
-          for (const request of requests) await over(bench, ...request)
-          return { worker, idle }
-        }
-        const first = await cancelled(['a', 'r'], ['b', 'r'])
-        await bench.feed(event('a', { type: 'delete' }))
-        await first.idle()
-        await first.worker.stop()
-        expect(await decided(bench)).toMatchObject([{ session: 'b', requestId: 'r' }])
-        await verified(bench)
-        const second = await cancelled(['a', 'again'])
-        await second.idle()
-        await second.worker.stop()
-        await verified(bench)
-        const left = [
-          { session: 'b', requestId: 'r' },
-          { session: 'a', requestId: 'again' },
-        ]
-        expect(await decided(bench)).toMatchObject(left)
-        await purgePartition(bench.log, bench.names, 0)
-        expect(await decided(bench)).toMatchObject(left)
-        await verified(bench)
-      },
-      1,
-      fresh(),
-    ))
+  test(
+    'the record goes with its session; the next life of it and other sessions have their own',
+    { tags: 'slow' },
+    () =>
+      use(
+        async (bench) => {
+          const cancelled = async (...requests: readonly (readonly [session: string, request: string])[]) => {
+            await bench.feed(
+              ...requests.flatMap(([session, request]) => [read(session, 'Once '), asked(session, request, MANY)]),
+            )
+            const { worker, idle } = await bench.start()
+            for (const request of requests) await begun(bench, ...request)
+            await bench.feed(...requests.map((request) => cancel(...request)))
+            for (const request of requests) await over(bench, ...request)
+            return { worker, idle }
+          }
+          const first = await cancelled(['a', 'r'], ['b', 'r'])
+          await bench.feed(event('a', { type: 'delete' }))
+          await first.idle()
+          await first.worker.stop()
+          expect(await decided(bench)).toMatchObject([{ session: 'b', requestId: 'r' }])
+          await verified(bench)
+          const second = await cancelled(['a', 'again'])
+          await second.idle()
+          await second.worker.stop()
+          await verified(bench)
+          const left = [
+            { session: 'b', requestId: 'r' },
+            { session: 'a', requestId: 'again' },
+          ]
+          expect(await decided(bench)).toMatchObject(left)
+          await purgePartition(bench.log, bench.names, 0)
+          expect(await decided(bench)).toMatchObject(left)
+          await verified(bench)
+        },
+        1,
+        fresh(),
+      ),
+  )
 
   test('a request of a million tokens ends at once, with the tokens that it would have begun with; other sessions went on meanwhile', () =>
     use(
@@ -180,7 +184,7 @@ onBothLogs((fresh) => {
       fresh(),
     ))
 
-  test('one that comes too late, twice, or for nobody is a dead letter, and changes nothing', () =>
+  test('one that comes too late, twice, or for nobody is a dead letter, and changes nothing', { tags: 'slow' }, () =>
     use(
       async (bench) => {
         await bench.feed(read('a', 'It was '), asked('a', 'short', 5))
@@ -210,7 +214,8 @@ onBothLogs((fresh) => {
       },
       1,
       fresh(),
-    ))
+    ),
+  )
 })
 
 test('a request that its session refuses takes its cancel with it', () =>
@@ -320,7 +325,9 @@ describe('verify', () => {
     await Promise.all([bench.close(), bare.close()])
   })
 
-  test('finds a record that was forged: for a request that ended by itself, with another index, and for none', async () => {
+  test('finds a record that was forged: for a request that ended by itself, with another index, and for none', {
+    tags: 'slow',
+  }, async () => {
     const bench = await cancelledLog()
     const [real] = (await decided(bench)) as [Cancelled]
     await forge(bench, { ...real, requestId: 'short', offset: 2, index: 16 })

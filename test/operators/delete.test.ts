@@ -78,7 +78,7 @@ onBothLogs((fresh: () => BenchOptions) => {
       fresh(),
     ))
 
-  test('a fork goes on when its parent is deleted, and so does what verify says of it', () =>
+  test('a fork goes on when its parent is deleted, and so does what verify says of it', { tags: 'slow' }, () =>
     use(
       async (bench) => {
         const forked = (session: string) => event(session, { type: 'open', from: { session: 'parent' } })
@@ -109,7 +109,8 @@ onBothLogs((fresh: () => BenchOptions) => {
       },
       1,
       fresh(),
-    ))
+    ),
+  )
 })
 
 test('verify finds a deletion that no event asks for, one that is not told, and a head that outlived it', () =>

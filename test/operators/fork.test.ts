@@ -155,7 +155,7 @@ test('a fork that says where its parent must stand begins there alone', () =>
     await verified(bench)
   }))
 
-test('forks of forks, and sessions that are closed and begin anew as forks', () =>
+test('forks of forks, and sessions that are closed and begin anew as forks', { tags: 'slow' }, () =>
   use(async (bench) => {
     await bench.feed(
       read('a', 'one '),
@@ -192,7 +192,8 @@ test('forks of forks, and sessions that are closed and begin anew as forks', () 
     await bench.feed(read('a', '.'), read('b', '.'), read('c', '.'))
     await bench.settle()
     await verified(bench)
-  }))
+  }),
+)
 
 test('verify finds a head that names another parent, pulse or chain, or none', () =>
   use(async (bench) => {
@@ -333,7 +334,7 @@ test('where the input before a fork was trimmed, verify begins with the child at
     ])
   }))
 
-test('forks find room where there is place for one context only, and take it as others do', () =>
+test('forks find room where there is place for one context only, and take it as others do', { tags: 'slow' }, () =>
   use(async (bench) => {
     const names = Array.from({ length: 12 }, (_, n) => `child${n}`)
     await bench.feed(read('parent', 'Once upon a time '))
@@ -347,7 +348,8 @@ test('forks find room where there is place for one context only, and take it as 
     for (const name of names) expect(heads.get(name)!.totals.tokens).toBe(18)
     expect(heads.get('last')!.totals.tokens).toBe(19)
     await verified(bench)
-  }))
+  }),
+)
 
 test('a child names the blocks of its parent and writes none of them again', () => {
   const blobStore = freshFolder()

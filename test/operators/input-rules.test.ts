@@ -226,7 +226,7 @@ describe('plain text', () => {
       })
     }))
 
-  test('asks the same wherever its worker was stopped', () =>
+  test('asks the same wherever its worker was stopped', { tags: 'slow' }, () =>
     use(async (bench) => {
       const long = generateRule.parse({ after: '\n', request: { maxTokens: 48, temperature: 0, run: 4 } })
       const rules = { format: 'text', input: { generate: long }, commitInterval: 0 } as const
@@ -245,7 +245,8 @@ describe('plain text', () => {
       const tokens = await bench.generated('s')
       expect(tokens.map(({ ids }) => ids.length).reduce((a, b) => a + b, 0)).toBe(96)
       expect((await verify(bench, 'text')).findings).toEqual([])
-    }))
+    }),
+  )
 
   test('in one session for all needs one partition', () =>
     use(async (bench) => {

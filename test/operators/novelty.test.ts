@@ -31,35 +31,39 @@ const linesOf = async (bench: Bench, session: string): Promise<readonly LineNove
   (await observed(bench, session)).flatMap(({ lines = [] }) => lines)
 
 describe('a session that is to tell what is new', () => {
-  test('joins the lines of a record where it was opened so, in any cut, from worker to worker, and in a fork', () =>
-    use(async (bench) => {
-      const joining: ChunkInput = { type: 'open', novelty: true, join: '^\\d{2}:' }
-      const trace = '  at lamp.light\n  at harbour.night\n'
-      const text = Array.from({ length: 220 }, (_, i) => line(i) + (i % 9 === 0 ? trace : '')).join('')
-      await bench.feed(event('once', joining), ...texts('once', text, 1 << 20), event('once', { type: 'close' }))
-      await bench.settle()
-      const once = await linesOf(bench, 'once')
-      expect(once).toHaveLength(220)
-      expect(once.filter(({ bytes }) => bytes > 60)).toHaveLength(25)
+  test(
+    'joins the lines of a record where it was opened so, in any cut, from worker to worker, and in a fork',
+    { tags: 'slow' },
+    () =>
+      use(async (bench) => {
+        const joining: ChunkInput = { type: 'open', novelty: true, join: '^\\d{2}:' }
+        const trace = '  at lamp.light\n  at harbour.night\n'
+        const text = Array.from({ length: 220 }, (_, i) => line(i) + (i % 9 === 0 ? trace : '')).join('')
+        await bench.feed(event('once', joining), ...texts('once', text, 1 << 20), event('once', { type: 'close' }))
+        await bench.settle()
+        const once = await linesOf(bench, 'once')
+        expect(once).toHaveLength(220)
+        expect(once.filter(({ bytes }) => bytes > 60)).toHaveLength(25)
 
-      // The cut falls inside a record.
-      const cut = text.indexOf('  at harbour', 5000) + 4
-      await bench.feed(event('cut', joining), ...texts('cut', text.slice(0, cut), 37))
-      await bench.settle({ snapshotEvery: 1 })
-      await bench.feed(
-        event('child', { ...joining, from: { session: 'cut' } }),
-        ...texts('cut', text.slice(cut), 1001),
-        ...texts('child', text.slice(cut), 10_000),
-        event('cut', { type: 'close' }),
-        event('child', { type: 'close' }),
-      )
-      await bench.settle({ snapshotEvery: 1 << 20 })
-      const told = await linesOf(bench, 'cut')
-      expect(told).toEqual(once)
-      const child = await linesOf(bench, 'child')
-      expect(child).toEqual(once.slice(-child.length))
-      await verified(bench)
-    }))
+        // The cut falls inside a record.
+        const cut = text.indexOf('  at harbour', 5000) + 4
+        await bench.feed(event('cut', joining), ...texts('cut', text.slice(0, cut), 37))
+        await bench.settle({ snapshotEvery: 1 })
+        await bench.feed(
+          event('child', { ...joining, from: { session: 'cut' } }),
+          ...texts('cut', text.slice(cut), 1001),
+          ...texts('child', text.slice(cut), 10_000),
+          event('cut', { type: 'close' }),
+          event('child', { type: 'close' }),
+        )
+        await bench.settle({ snapshotEvery: 1 << 20 })
+        const told = await linesOf(bench, 'cut')
+        expect(told).toEqual(once)
+        const child = await linesOf(bench, 'child')
+        expect(child).toEqual(once.slice(-child.length))
+        await verified(bench)
+      }),
+  )
 
   test('and cannot join them as asked is told why', () =>
     use(async (bench) => {
@@ -174,32 +178,36 @@ describe('a session that is to tell what is new', () => {
       expect((await verifyLog({ log, names, model, tokenizer, format: 'text', blobs: true })).findings).toEqual([])
     }))
 
-  test('gives an alert for each line that stands out, once, where the worker is told to; verify finds one that is gone', () =>
-    use(async (bench) => {
-      const text = usual(0, 300) + ODD + usual(300, 320)
-      await bench.feed(event('s', open), ...texts('s', text, 500), event('quiet', { type: 'text', text }))
-      const stopped = await bench.start({ input: { alerts: 0.005 }, snapshotEvery: 1, commitInterval: 0 })
-      await eventually(async () => expect((await linesOf(bench, 's')).length).toBeGreaterThan(20))
-      await stopped.worker.stop()
-      await bench.settle({ input: { alerts: 0.005 } })
-      const lines = await linesOf(bench, 's')
-      const alerts = (await bench.records('alerts')).map(({ key, value, headers }) => ({
-        key: Buffer.from(key!).toString(),
-        value: alert.parse(JSON.parse(Buffer.from(value!).toString())),
-        type: Buffer.from(headers.find(([name]) => name === 'ce_type')![1]).toString(),
-      }))
-      expect(alerts.map(({ value }) => value.line)).toEqual(lines.filter((each) => standsOut(each, 0.005).length > 0))
-      expect(new Set(alerts.map(({ key, type }) => `${key} ${type}`))).toEqual(new Set(['s continuo.alert.v1']))
-      expect(alerts.map(({ value }) => value.line.text)).toContain(ODD.trimEnd())
-      await verified(bench)
-      const [first] = await bench.records('alerts')
-      await bench.log.append(bench.names.alerts, [{ ...first!, value: first!.value }], 0)
-      const { log, names, model, tokenizer } = bench
-      const { findings } = await verifyLog({ log, names, model, tokenizer, format: 'json' })
-      expect(findings).toMatchObject([
-        { kind: 'alert', message: expect.stringContaining('No input explains this event') },
-      ])
-    }))
+  test(
+    'gives an alert for each line that stands out, once, where the worker is told to; verify finds one that is gone',
+    { tags: 'slow' },
+    () =>
+      use(async (bench) => {
+        const text = usual(0, 300) + ODD + usual(300, 320)
+        await bench.feed(event('s', open), ...texts('s', text, 500), event('quiet', { type: 'text', text }))
+        const stopped = await bench.start({ input: { alerts: 0.005 }, snapshotEvery: 1, commitInterval: 0 })
+        await eventually(async () => expect((await linesOf(bench, 's')).length).toBeGreaterThan(20))
+        await stopped.worker.stop()
+        await bench.settle({ input: { alerts: 0.005 } })
+        const lines = await linesOf(bench, 's')
+        const alerts = (await bench.records('alerts')).map(({ key, value, headers }) => ({
+          key: Buffer.from(key!).toString(),
+          value: alert.parse(JSON.parse(Buffer.from(value!).toString())),
+          type: Buffer.from(headers.find(([name]) => name === 'ce_type')![1]).toString(),
+        }))
+        expect(alerts.map(({ value }) => value.line)).toEqual(lines.filter((each) => standsOut(each, 0.005).length > 0))
+        expect(new Set(alerts.map(({ key, type }) => `${key} ${type}`))).toEqual(new Set(['s continuo.alert.v1']))
+        expect(alerts.map(({ value }) => value.line.text)).toContain(ODD.trimEnd())
+        await verified(bench)
+        const [first] = await bench.records('alerts')
+        await bench.log.append(bench.names.alerts, [{ ...first!, value: first!.value }], 0)
+        const { log, names, model, tokenizer } = bench
+        const { findings } = await verifyLog({ log, names, model, tokenizer, format: 'json' })
+        expect(findings).toMatchObject([
+          { kind: 'alert', message: expect.stringContaining('No input explains this event') },
+        ])
+      }),
+  )
 
   test('says nothing where nobody asked', () =>
     use(async (bench) => {

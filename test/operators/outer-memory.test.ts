@@ -131,7 +131,9 @@ describe.skipIf(!hasShared)('a memory outside, on a stream', () => {
       expect((await bench.heads()).get('s')).toMatchObject({ status: 'open', conductor: { globalStep: 110 } })
     }))
 
-  test('a snapshot holds what is new: archived blocks are blobs that later snapshots name again', async () => {
+  test('a snapshot holds what is new: archived blocks are blobs that later snapshots name again', {
+    tags: 'slow',
+  }, async () => {
     const store = temporaryFolder()
     const bench = await createBench(shared, 1, { blobStore: store })
     const blobs = (): number =>

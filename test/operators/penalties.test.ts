@@ -46,7 +46,7 @@ const greedily = async (fed: readonly number[], count: number, last: number, bia
   return out
 }
 
-test('penalties count the request and the last tokens before it, as the page says', () =>
+test('penalties count the request and the last tokens before it, as the page says', { tags: 'slow' }, () =>
   use(async (bench) => {
     const text = 'The harbour froze. The harbour froze. The harbour froze. '
     const bias = { 32: -1.5, 101: 0.25 }
@@ -66,7 +66,8 @@ test('penalties count the request and the last tokens before it, as the page say
     }
     expect(all.size).toBeGreaterThan(2)
     await verified(bench)
-  }))
+  }),
+)
 
 test(
   'a worker that stops in the middle, snapshots at every step and contexts that leave change no token',

@@ -99,7 +99,7 @@ describe.skipIf(!hasShared)('a session that is to tell what its draws found', ()
       expect(later.partial[0]!.fromPulse).toBeGreaterThan(partial[0]!.fromPulse)
     }))
 
-  test('tells what the reference says of every draw', () =>
+  test('tells what the reference says of every draw', { tags: 'slow' }, () =>
     use(async (bench) => {
       const { ids, adapts, draws } = expected()
       const adaptAt = new Map(adapts.map(({ at, asked, seed }) => [at, { evaluations: asked, seed }]))
@@ -129,5 +129,6 @@ describe.skipIf(!hasShared)('a session that is to tell what its draws found', ()
         if (weight === undefined) expect(found!.weight).toBeNull()
         else expect(found!.weight).toBeCloseTo(weight, 6)
       }
-    }))
+    }),
+  )
 })

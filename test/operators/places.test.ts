@@ -45,37 +45,41 @@ onBothLogsWith({ tags: 'slow' })((fresh) => {
       await verified(bench)
     }))
 
-  test('heads, tokens and observations are those of a worker that holds all, also over stops and forks', () =>
-    on(async (bench) => {
-      const records = Array.from({ length: 60 }, (_, at) => {
-        const session = `s${at % 3}`
-        if (at % 20 === 10) return event(`fork-${at}`, { type: 'open', from: { session } })
-        return at % 7 === 3 ? short(session, `r${at}`) : text(session, `piece ${at} `)
-      })
-      const outcome = async (one: Bench) => ({
-        chains: [...(await one.heads())]
-          .map(([id, { chain, totals }]) => ({ id, chain, totals }))
-          .sort((a, b) => (a.id < b.id ? -1 : 1)),
-        tokens: (await one.generated())
-          .map(({ requestId, ids }) => ({ requestId, ids }))
-          .sort((a, b) => (a.requestId < b.requestId ? -1 : 1)),
-        observed: (await one.observations()).length,
-      })
-      await bench.feed(...records)
-      for (let stops = 0; stops < 4; stops += 1) {
-        const committed = Promise.withResolvers<void>()
-        const running = await bench.start({ sessionShare: 1, commitInterval: 0, onCommit: () => committed.resolve() })
-        await Promise.race([committed.promise, running.idle()])
-        await running.worker.stop()
-      }
-      await bench.settle({ sessionShare: 1 })
-      await verified(bench)
-      await use(async (whole) => {
-        await whole.feed(...records)
-        await whole.settle()
-        expect(await outcome(bench)).toEqual(await outcome(whole))
-      })
-    }))
+  test(
+    'heads, tokens and observations are those of a worker that holds all, also over stops and forks',
+    { tags: 'slow' },
+    () =>
+      on(async (bench) => {
+        const records = Array.from({ length: 60 }, (_, at) => {
+          const session = `s${at % 3}`
+          if (at % 20 === 10) return event(`fork-${at}`, { type: 'open', from: { session } })
+          return at % 7 === 3 ? short(session, `r${at}`) : text(session, `piece ${at} `)
+        })
+        const outcome = async (one: Bench) => ({
+          chains: [...(await one.heads())]
+            .map(([id, { chain, totals }]) => ({ id, chain, totals }))
+            .sort((a, b) => (a.id < b.id ? -1 : 1)),
+          tokens: (await one.generated())
+            .map(({ requestId, ids }) => ({ requestId, ids }))
+            .sort((a, b) => (a.requestId < b.requestId ? -1 : 1)),
+          observed: (await one.observations()).length,
+        })
+        await bench.feed(...records)
+        for (let stops = 0; stops < 4; stops += 1) {
+          const committed = Promise.withResolvers<void>()
+          const running = await bench.start({ sessionShare: 1, commitInterval: 0, onCommit: () => committed.resolve() })
+          await Promise.race([committed.promise, running.idle()])
+          await running.worker.stop()
+        }
+        await bench.settle({ sessionShare: 1 })
+        await verified(bench)
+        await use(async (whole) => {
+          await whole.feed(...records)
+          await whole.settle()
+          expect(await outcome(bench)).toEqual(await outcome(whole))
+        })
+      }),
+  )
 
   test('what the log has no more when its turn comes is a dead letter that names it', () =>
     on(async (bench) => {

@@ -106,7 +106,7 @@ describe('resume refuses, names both sides and writes nothing', () => {
       expect(await refusal(bench)).toMatch(/committed offset 1 of .*, the cursor in the log says 3\. Somebody reset/)
     }))
 
-  test('but a deleted consumer offset is told and resumed from the cursor', () =>
+  test('but a deleted consumer offset is told and resumed from the cursor', { tags: 'slow' }, () =>
     withBench(async (bench) => {
       tamper(bench, (db) => db.exec('DELETE FROM offsets'))
       await bench.feed(event('s', { type: 'text', text: 'more' }))
@@ -118,7 +118,8 @@ describe('resume refuses, names both sides and writes nothing', () => {
       expect(await bench.log.committed('test', bench.names.chunks, 0)).toBe(4)
       const { findings } = await verifyLog({ ...bench, format: 'json' })
       expect(findings).toEqual([])
-    }))
+    }),
+  )
 
   test('a log of another model', () =>
     withBench(async (bench) => {
@@ -206,7 +207,7 @@ describe('verify', () => {
       expect(result.snapshotsCompared).toBeGreaterThan(1)
     }))
 
-  test('finds one altered token', () =>
+  test('finds one altered token', { tags: 'slow' }, () =>
     withBench(async (bench) => {
       tamper(bench, (_, rows, put) => {
         const [row] = rows('tokens')
@@ -217,18 +218,20 @@ describe('verify', () => {
       expect(await findings(bench)).toMatchObject([
         { kind: 'token', session: 's', where: 'continuo.tokens, partition 0, offset 0' },
       ])
-    }))
+    }),
+  )
 
-  test('finds a removed and a repeated event', () =>
+  test('finds a removed and a repeated event', { tags: 'slow' }, () =>
     withBench(async (bench) => {
       tamper(bench, (_, rows, put) => {
         const [first, second] = rows('tokens')
         put('tokens', second!.offset, first!.value)
       })
       expect((await findings(bench)).map(({ kind }) => kind)).toEqual(['token'])
-    }))
+    }),
+  )
 
-  test('finds a head that was altered and sealed again', () =>
+  test('finds a head that was altered and sealed again', { tags: 'slow' }, () =>
     withBench(async (bench) => {
       replace(bench, 'state', newestHead, (value) => {
         const head = JSON.parse(Buffer.from(value).toString())
@@ -237,32 +240,37 @@ describe('verify', () => {
       const found = await findings(bench)
       expect(found.map(({ kind }) => kind)).toContain('head')
       expect(found.find(({ kind }) => kind === 'head')!.message).toMatch(/chain: "0{32}" against "[0-9a-f]{32}"/)
-    }))
+    }),
+  )
 
-  test('finds a snapshot with a flipped bit, and one that was made anew with every seal in order', () =>
-    withBench(async (bench) => {
-      const { layout } = bench.model
-      let newest: Uint8Array = new Uint8Array(0)
-      tamper(bench, (_, rows) => {
-        newest = rows('snapshots').at(-1)!.value
-      })
-      const { head: named, state, stats } = await readSnapshotFile(newest)
-      // As long as it was: only its bytes give it away.
-      const forged = await encodeSnapshot(named, flipped(state, 1001), layout, stats!)
-      const last = (rows: readonly Row[]): Row => rows.at(-1)!
-      replace(bench, 'snapshots', last, () => forged)
-      const found = await findings(bench)
-      expect(found.some(({ kind, message }) => kind === 'snapshot' && message.includes('fails its checksum'))).toBe(
-        true,
-      )
-      replace(bench, 'state', newestHead, (value) => {
-        const head = JSON.parse(Buffer.from(value).toString())
-        return Buffer.from(JSON.stringify({ ...head, snapshot: { ...head.snapshot, sha256: sha256(forged) } }))
-      })
-      expect(await findings(bench)).toMatchObject([
-        { kind: 'snapshot', message: 'The snapshot differs from the recomputed state.' },
-      ])
-    }))
+  test(
+    'finds a snapshot with a flipped bit, and one that was made anew with every seal in order',
+    { tags: 'slow' },
+    () =>
+      withBench(async (bench) => {
+        const { layout } = bench.model
+        let newest: Uint8Array = new Uint8Array(0)
+        tamper(bench, (_, rows) => {
+          newest = rows('snapshots').at(-1)!.value
+        })
+        const { head: named, state, stats } = await readSnapshotFile(newest)
+        // As long as it was: only its bytes give it away.
+        const forged = await encodeSnapshot(named, flipped(state, 1001), layout, stats!)
+        const last = (rows: readonly Row[]): Row => rows.at(-1)!
+        replace(bench, 'snapshots', last, () => forged)
+        const found = await findings(bench)
+        expect(found.some(({ kind, message }) => kind === 'snapshot' && message.includes('fails its checksum'))).toBe(
+          true,
+        )
+        replace(bench, 'state', newestHead, (value) => {
+          const head = JSON.parse(Buffer.from(value).toString())
+          return Buffer.from(JSON.stringify({ ...head, snapshot: { ...head.snapshot, sha256: sha256(forged) } }))
+        })
+        expect(await findings(bench)).toMatchObject([
+          { kind: 'snapshot', message: 'The snapshot differs from the recomputed state.' },
+        ])
+      }),
+  )
 
   test('starts at the oldest snapshot where the first events were trimmed, and says so', () =>
     withBench(async (bench) => {

@@ -117,7 +117,7 @@ describe('more sessions with endless work than contexts', () => {
     return heads.toSorted(([one], [other]) => String(one).localeCompare(String(other)))
   }
 
-  test('one after the other they make room, and each goes on where it was', async () => {
+  test('one after the other they make room, and each goes on where it was', { tags: 'slow' }, async () => {
     let undisturbed: unknown
     await use(async (bench) => {
       await feed(bench)
@@ -140,7 +140,7 @@ describe('more sessions with endless work than contexts', () => {
     })
   })
 
-  test('a stop while they take turns loses nothing', async () => {
+  test('a stop while they take turns loses nothing', { tags: 'slow' }, async () => {
     await use(async (bench) => {
       await feed(bench)
       const { end } = await bench.log.bounds(bench.names.chunks, 0)
@@ -184,7 +184,7 @@ describe('a backlog of new sessions', () => {
   test.each([
     ['whose past is short', 'Hello.'],
     ['that need a snapshot to make room', 'All the winter long the harbour slept. '.repeat(4)],
-  ])('%s: what one of them costs does not grow with how many wait', async (_, text) => {
+  ])('%s: what one of them costs does not grow with how many wait', { tags: 'slow' }, async (_, text) => {
     const few = await lookUps(25, text)
     const many = await lookUps(100, text)
     expect(few).toBeGreaterThan(1)

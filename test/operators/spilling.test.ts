@@ -101,7 +101,9 @@ describe('a worker in the memory of two contexts', () => {
     expect(chains[1]).toEqual(chains[0])
   })
 
-  test('whose spill file was damaged begins the task again from the log: nothing is refused, nothing is lost', async () => {
+  test('whose spill file was damaged begins the task again from the log: nothing is refused, nothing is lost', {
+    tags: 'slow',
+  }, async () => {
     const bench = await open()
     const spillDir = temporaryFolder()
     await feedAll(bench, 6)

@@ -114,7 +114,9 @@ describe('a stream', () => {
     })
   })
 
-  test('a long record and a long generation commit midway: the offset stays, the token position moves', async () => {
+  test('a long record and a long generation commit midway: the offset stays, the token position moves', {
+    tags: 'slow',
+  }, async () => {
     await use(async (bench) => {
       await bench.feed(
         event('s', { type: 'text', text: document }),
@@ -137,7 +139,9 @@ describe('a stream', () => {
     })
   })
 
-  test('records of generated tokens end where the request says; the tokens are the same, and verify agrees', async () => {
+  test('records of generated tokens end where the request says; the tokens are the same, and verify agrees', {
+    tags: 'slow',
+  }, async () => {
     await use(async (bench) => {
       const request = { type: 'generate', maxTokens: 45, seed: 5 } as const
       const runs = [1, 3, 16, undefined]
@@ -159,7 +163,9 @@ describe('a stream', () => {
     })
   })
 
-  test('a boundary with reset begins a new context on the same clock; without, nothing changes', async () => {
+  test('a boundary with reset begins a new context on the same clock; without, nothing changes', {
+    tags: 'slow',
+  }, async () => {
     await use(async (bench) => {
       const text = document.slice(0, 700)
       await bench.feed(
@@ -213,7 +219,7 @@ describe('a stream', () => {
     })
   })
 
-  test('surprisal is told token by token when asked for, and sums to the nats', async () => {
+  test('surprisal is told token by token when asked for, and sums to the nats', { tags: 'slow' }, async () => {
     await use(async (bench) => {
       await bench.feed(
         event('s', { type: 'open', surprisal: true }),
@@ -240,7 +246,9 @@ describe('a stream', () => {
     })
   })
 
-  test('what several sessions have ready shares steps of the engine, and each gets what it gets alone', async () => {
+  test('what several sessions have ready shares steps of the engine, and each gets what it gets alone', {
+    tags: 'slow',
+  }, async () => {
     await use(async (bench) => {
       const sessions = Array.from({ length: 12 }, (_, n) => n)
       await bench.feed(
@@ -304,19 +312,21 @@ describe('resume', () => {
 
   test('a stop in the middle of a long record resumes inside it', { tags: 'slow' }, async () => {
     await use(async (bench) => {
-      await bench.feed(event('s', { type: 'text', text: document.repeat(8) }))
+      await bench.feed(event('s', { type: 'text', text: document.repeat(3) }))
       const running = await bench.start()
       await eventually(() => expect(running.commits.length).toBeGreaterThan(3))
       await running.worker.stop()
       const middle = (await bench.heads()).get('s')!
       expect(middle.cursor.complete).toBe(false)
       await bench.settle()
-      expect((await bench.heads()).get('s')!.totals.tokens).toBe(8 * Buffer.byteLength(document))
+      expect((await bench.heads()).get('s')!.totals.tokens).toBe(3 * Buffer.byteLength(document))
       await verified(bench)
     })
   })
 
-  test('a restart that finds much dead state trims it, and does not write the living anew', async () => {
+  test('a restart that finds much dead state trims it, and does not write the living anew', {
+    tags: 'slow',
+  }, async () => {
     await use(async (bench) => {
       const sessions = ['a', 'b', 'c', 'd', 'e', 'f']
       for (const text of ['One. ', 'Two. ', 'Three. ']) {

@@ -64,7 +64,9 @@ test('chunks cut inside words leave no trace: one chain, one sum of nats, and bi
   })
 })
 
-test('a stop string ends the text in the middle of a token; its id stands, and nothing follows', async () => {
+test('a stop string ends the text in the middle of a token; its id stands, and nothing follows', {
+  tags: 'slow',
+}, async () => {
   await use(async (bench) => {
     const ask = { type: 'generate', requestId: 'r', maxTokens: 100, temperature: 1, seed: 11 } as const
     await bench.feed(event('free', { type: 'text', text: document }), event('free', ask))

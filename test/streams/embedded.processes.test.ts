@@ -75,7 +75,7 @@ describe('several processes at one file', { timeout: 60_000 }, () => {
     expect(theirs).toEqual(theirs.map((_, i) => 1 + Math.floor(i / 20)))
   })
 
-  test('share the partitions of a group, whoever comes, leaves or is killed', async () => {
+  test('share the partitions of a group, whoever comes, leaves or is killed', { tags: 'slow' }, async () => {
     const mine = watch(await log.join('g', 'p.in'))
     const workers = [start('member'), start('member'), start('member')]
     const all = [0, 1, 2, 3, 4, 5]

@@ -101,7 +101,9 @@ describe('a wrong log URL', () => {
     )
   })
 
-  test('is refused without a word of it in message, stack or JSON; what is taken shows none either', () => {
+  test('is refused without a word of it in message, stack or JSON; what is taken shows none either', {
+    tags: 'slow',
+  }, () => {
     fc.assert(
       fc.property(hidden, ({ url, secrets }) => {
         for (const parse of [parseKafkaUrl, parseEmbeddedUrl]) {

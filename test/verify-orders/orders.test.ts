@@ -55,7 +55,9 @@ test.skipIf(wanted === null)('verify agrees after the orders of CONTINUO_ORDERS'
   console.log(JSON.stringify(seen))
 })
 
-test('after an order verify finds one bit that is wrong in any record of tokens, observations, dead letters, state and snapshots', async () => {
+test('after an order verify finds one bit that is wrong in any record of tokens, observations, dead letters, state and snapshots', {
+  tags: 'slow',
+}, async () => {
   let flips = 0
   for (const seed of [4, 9, 17]) {
     const order = drawOrder(seed, { kills: false, log: 'embedded' })

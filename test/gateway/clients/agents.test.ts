@@ -1,4 +1,8 @@
-/** OpenAI's Agents SDK, as it is, against a gateway with a worker: an agent with two tools, run to its end, by both protocols. */
+/**
+ * OpenAI's Agents SDK, as it is, against a gateway with a worker: an agent with two tools, run to its end, by both protocols.
+ *
+ * @module-tag slow
+ */
 import { Agent, OpenAIProvider, Runner, tool } from '@openai/agents'
 import OpenAI from 'openai'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'

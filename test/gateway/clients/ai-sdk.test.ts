@@ -1,4 +1,8 @@
-/** Vercel's AI SDK, as it is, against a gateway with a worker: tools over several steps, streams, turns, and a chat that is taken up again. */
+/**
+ * Vercel's AI SDK, as it is, against a gateway with a worker: tools over several steps, streams, turns, and a chat that is taken up again.
+ *
+ * @module-tag slow
+ */
 import { createOpenAI } from '@ai-sdk/openai'
 import { createOpenAICompatible } from '@ai-sdk/openai-compatible'
 import {

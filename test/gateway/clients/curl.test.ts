@@ -1,4 +1,8 @@
-/** Scripts of a shell, with the curl of the machine: whole answers, streams, tools, and a conversation in a session. */
+/**
+ * Scripts of a shell, with the curl of the machine: whole answers, streams, tools, and a conversation in a session.
+ *
+ * @module-tag slow
+ */
 import { execFile, spawnSync } from 'node:child_process'
 import { join } from 'node:path'
 import { promisify } from 'node:util'

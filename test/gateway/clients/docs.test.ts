@@ -1,4 +1,8 @@
-/** The programs of docs/clients.md, run as they stand there but for the address. */
+/**
+ * The programs of docs/clients.md, run as they stand there but for the address.
+ *
+ * @module-tag slow
+ */
 import { spawn, spawnSync } from 'node:child_process'
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'

@@ -1,4 +1,8 @@
-/** LangChain.js, as it is, against a gateway with a worker: whole and in pieces, tools, answers of a form, and second turns. */
+/**
+ * LangChain.js, as it is, against a gateway with a worker: whole and in pieces, tools, answers of a form, and second turns.
+ *
+ * @module-tag slow
+ */
 import { type AIMessageChunk, HumanMessage, ToolMessage } from '@langchain/core/messages'
 import { tool } from '@langchain/core/tools'
 import { ChatOpenAI } from '@langchain/openai'

@@ -60,7 +60,7 @@ const PLAIN = EVERY_BYTE.map((_, byte) => `${byte + 1} b'\\x${byte.toString(16).
 describe('the longest token at each place', () => {
   const tokenizer = trieTokenizer(tokens, { eos: 0 })
 
-  test('any cut of a text gives the ids of the whole', () => {
+  test('any cut of a text gives the ids of the whole', { tags: 'slow' }, () => {
     fc.assert(
       fc.property(text, cuts, (source, lengths) => {
         expect(readText(tokenizer, inPieces(source, lengths))).toEqual(
@@ -71,7 +71,7 @@ describe('the longest token at each place', () => {
     )
   })
 
-  test('any cut of any bytes gives the ids of the whole, and its tokens have these bytes', () => {
+  test('any cut of any bytes gives the ids of the whole, and its tokens have these bytes', { tags: 'slow' }, () => {
     const some = fc.oneof(
       fc.uint8Array({ maxLength: 3 }),
       fc.constantFrom(...LONGER, ...HALVES),

@@ -64,7 +64,9 @@ export const hasGroups = ({ fresh, openAt, startChild, harness }: Fixture): void
       })
     })
 
-    test('that a stalled worker loses its partitions to; it is fenced when it wakes, and joins anew', async () => {
+    test('that a stalled worker loses its partitions to; it is fenced when it wakes, and joins anew', {
+      tags: 'slow',
+    }, async () => {
       const { store, log, input, a, group } = await fresh(2)
       const { child, messages } = startChild('member', store, group, log.prefix)
       const assignments = () => messages.flatMap(({ assignment }) => (assignment === undefined ? [] : [assignment]))

@@ -2,7 +2,7 @@
 import { callId, type Piece, wholeCalls } from './answer.ts'
 import type { MessagesRequest } from './anthropic-schema.ts'
 import { inputOf } from './anthropic-tools.ts'
-import type { Asking, Shape, Usage } from './openai-answer.ts'
+import type { Asking, Shape, Usage } from './job.ts'
 import type { ServerEvent } from './sse.ts'
 
 /** What was read before is no part of `input_tokens` in this protocol. */

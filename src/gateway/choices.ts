@@ -8,27 +8,25 @@ import type { ChunkInput } from '../../topics/chunks.ts'
 import { within } from '../aborted.ts'
 import { openAnswer, type Piece } from './answer.ts'
 import { answersTo, merged, type Sent, send, wantedOf } from './ask.ts'
-import { begunNow, refuseOnce } from './once.ts'
+import { type Asked, abandon, endingOf } from './ending.ts'
 import {
   type Answering,
-  type Asked,
-  abandon,
   checkedStops,
-  endingOf,
   eventsBefore,
   type Job,
-  OPENING,
   OWN_SESSION,
   requestOf,
   type Shape,
-  standingOf,
   type Usage,
   usageOf,
-} from './openai-answer.ts'
+} from './job.ts'
+import { begunNow, refuseOnce } from './once.ts'
+import { OPENING } from './openai-answer.ts'
 import { bodyOf, Refusal } from './refusal.ts'
 import { failureOf, SESSION_HEADER, sessionInHeader } from './service.ts'
 import { sessionEffects } from './session-effects.ts'
 import { type ServerEvent, sendEvents } from './sse.ts'
+import { standingOf } from './standing.ts'
 
 /** Who looks at a response while it is made, with some for each choice. */
 const MOST_LISTENERS = 32

@@ -8,7 +8,7 @@ import type { ChunkInput } from '../../topics/chunks.ts'
 import type { Message } from '../models/chat/index.ts'
 import { merged, refusalsOf, type Sent, send, wantedOf } from './ask.ts'
 import { type Basis, basisOf, type Compacted, contentOf, readingOn, withoutCompaction } from './compaction-log.ts'
-import { type Answering, standingOf } from './openai-answer.ts'
+import type { Answering } from './job.ts'
 import { checkMessages, messagesOf } from './openai-messages.ts'
 import { parsedBody, responseRequest } from './openai-schema.ts'
 import { Refusal } from './refusal.ts'
@@ -16,6 +16,7 @@ import { type Asked, askedIn, type Item, packed } from './response-asked.ts'
 import { locatedBy, responseLog } from './response-log.ts'
 import { checkModel, goneSignal } from './service.ts'
 import { sessionEffects } from './session-effects.ts'
+import { standingOf } from './standing.ts'
 
 const { model, input, previous_response_id, instructions, prompt_cache_key } = responseRequest.shape
 const compactRequest = z.strictObject({

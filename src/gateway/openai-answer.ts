@@ -1,26 +1,27 @@
 /** One request of OpenAI's protocol from its events to the end of its answer, whatever its shape is on the wire. */
+
 import { randomInt, randomUUID } from 'node:crypto'
 import type { FastifyReply, FastifyRequest } from 'fastify'
-import type { ChunkInput, Grammar } from '../../topics/chunks.ts'
+import type { ChunkInput } from '../../topics/chunks.ts'
 import type { Claim } from '../../topics/state.ts'
 import type { Generated } from '../../topics/tokens.ts'
 import { within } from '../aborted.ts'
-import { generateEvent } from '../client/chunks.ts'
-import type { CallForm } from '../models/chat/calls.ts'
 import type { Start } from '../models/chat/thoughts.ts'
-import { type Answer, openAnswer, type Piece } from './answer.ts'
+import { openAnswer, type Piece } from './answer.ts'
+import { answersTo, EventRefused, type Fed, type Sent, send, type Wanted, wantedOf } from './ask.ts'
+import { type Asked, abandon, drain, endingOf } from './ending.ts'
 import {
-  answersTo,
-  type Begun,
-  EventRefused,
-  type Fed,
-  generatedIn,
-  type Sent,
-  send,
-  sendCancel,
-  type Wanted,
-  wantedOf,
-} from './ask.ts'
+  type Answering,
+  checkedStops,
+  eventsBefore,
+  type Job,
+  OWN_SESSION,
+  type Prompt,
+  requestOf,
+  type Shape,
+  type Usage,
+  usageOf,
+} from './job.ts'
 import {
   attempted,
   attemptIn,
@@ -32,175 +33,13 @@ import {
   REPLAYED_HEADER,
   refuseOnce,
 } from './once.ts'
-import type { Drawing } from './openai-schema.ts'
-import type { Prefixes } from './prefixes.ts'
 import { bodyOf, Refusal } from './refusal.ts'
-import {
-  checkModel,
-  failureOf,
-  goneSignal,
-  type OpenCounter,
-  SESSION_HEADER,
-  type Service,
-  sessionInHeader,
-} from './service.ts'
+import { failureOf, SESSION_HEADER, sessionInHeader } from './service.ts'
 import { type ServerEvent, sendEvents } from './sse.ts'
-import type { Turns } from './turns.ts'
+import { standingOf } from './standing.ts'
 
-/** Where the session of a request stands. */
-export interface Standing {
-  /** Its context is empty. */
-  readonly fresh: boolean
-  /** A text that belongs to the form of the conversation ended the last answer. */
-  readonly stopped: boolean
-}
-
-export interface Usage {
-  readonly prompt_tokens: number
-  readonly completion_tokens: number
-  readonly total_tokens: number
-  /** Of the prompt, what was not read for this request, as it had been read before. */
-  readonly prompt_tokens_details: { readonly cached_tokens: number }
-  /** Of an answer that may have thoughts. */
-  readonly completion_tokens_details?: { readonly reasoning_tokens: number }
-}
-
-/** What an answer to a prompt cost; `cached`: of the prompt, what had been read before. */
-export const usageOf = (
-  prompt: number,
-  cached: number,
-  { completionTokens, thoughtTokens }: Omit<Answer, 'push'>,
-): Usage => ({
-  prompt_tokens: prompt,
-  completion_tokens: completionTokens,
-  total_tokens: prompt + completionTokens,
-  prompt_tokens_details: { cached_tokens: cached },
-  ...(thoughtTokens !== null && { completion_tokens_details: { reasoning_tokens: thoughtTokens } }),
-})
-
-/** How far a prompt was read, as llama.cpp's server tells it. */
-export interface Progress {
-  /** Tokens of the prompt; null: the worker knows. */
-  readonly total: number | null
-  /** Of these, what had been read before. */
-  readonly cache: number
-  /** What was read by now, the latter among it. */
-  readonly processed: number
-  /** Since the request was put into the log. */
-  readonly time_ms: number
-}
-
-/** What the shapes of the protocol differ in. */
-export interface Shape {
-  readonly id: string
-  /** A stream before its first piece, each piece, and what comes behind the last. */
-  opening(): readonly ServerEvent[]
-  piece(piece: Piece): readonly ServerEvent[]
-  closing(usage: Usage): readonly ServerEvent[]
-  /** How far the prompt was read, before the opening. Missing: that cannot be told. */
-  progress?(progress: Progress): readonly ServerEvent[]
-  whole(pieces: readonly Piece[], usage: Usage): unknown
-}
-
-/** What is known of an answer when it is asked for. */
-export interface Asking extends Begun {
-  /** Of the answer's id: one that no other has. */
-  readonly nonce: string
-  /** Seconds since the epoch. */
-  readonly created: number
-  readonly session: string
-  /** See `Prompt`. */
-  readonly promptTokens: number | null
-  /** Of these, what the session has from one that read it before. */
-  readonly cachedTokens: number
-  readonly start: Start
-}
-
-/** What is fed before an answer. */
-export interface Prompt {
-  readonly events: readonly ChunkInput[]
-  /** How many they are; null: the worker knows. */
-  readonly tokens: number | null
-  /** Where the answer begins; default: it is text alone. */
-  readonly start?: Start
-  /** The ids of all of it, where it may be the beginning of a session. */
-  ids?(): Promise<Int32Array>
-}
-
-export interface Job {
-  readonly model: string
-  readonly session: string | undefined
-  /** The name of a session of its own; default: one that nobody has. */
-  readonly name?: string | undefined
-  /** What is fed before the answer. Throws a Refusal, or INVALID. */
-  prompt(standing: Standing): Prompt
-  /** Ends of an answer that belong to the form, not to the request. */
-  readonly formStops: readonly string[]
-  readonly stop: readonly string[]
-  readonly maxTokens: number
-  readonly drawing: Drawing
-  readonly topLogprobs: number
-  readonly seed: number | undefined
-  /** What binds the answer. */
-  readonly grammar: Grammar | undefined
-  /** How calls are written in it; null: it has none. */
-  readonly calls: CallForm | null
-  readonly stream: boolean
-  /** A stream tells how far the prompt was read, before its first token. Default: it does not. */
-  readonly tellsProgress?: boolean
-  /** The answer that must be the session's last one. */
-  readonly after?: string
-  /** A session of the request's own stays open after the answer, which can be had later: it goes on when its client goes away. */
-  readonly keepsSession: boolean
-  /** Stands beside the event that asks, for who asks for the answer later. */
-  readonly beside?: Uint8Array
-  /** The client is answered as soon as the request is in the log, and the answer is made without it. It is kept. */
-  readonly background?: boolean
-  shape(asking: Asking): Shape
-  /** The last events of a stream that fails, of an answer that has a shape already. `over`: nothing more comes of the request. Default: `failed`. */
-  failing?(refusal: Refusal, shape: Shape | undefined, over: boolean): readonly ServerEvent[]
-  /** The last event of a stream that fails. Default: as OpenAI's clients read it. */
-  failed?(refusal: Refusal): ServerEvent
-}
-
-/** Begins the name of a session that a request has for itself. */
-export const OWN_SESSION = 'api-'
-/** Records of the topic that are searched for the last answer of a session. */
-const LOOK_BACK = 1024
-/** What proxies write into their logs for a request whose client went away before it was answered. */
-const CLIENT_GONE = 499
 /** How long a stream waits for its first token before it sends its headers, ms: by then most of what is refused was. */
 export const OPENING = 1000
-/** Tokens of a record that a client waits for in a stream. */
-const STREAM_RUN = 1
-/** The most stop texts that an event takes. */
-export const MOST_STOPS = 16
-
-export interface Answering {
-  readonly service: Service
-  readonly counter: OpenCounter
-  readonly turns: Turns
-  readonly prefixes: Prefixes
-}
-
-/** The end of a session's last answer; null where that is too long ago to be found. */
-export const lastAnswer = async (session: string, { topics }: Service) => {
-  const { log, names } = topics
-  const key = Buffer.from(session)
-  const partition = await log.partitionOf(names.chunks, key)
-  const { begin, end } = await log.bounds(names.tokens, partition)
-  const from = Math.max(begin, end - LOOK_BACK)
-  let text = ''
-  let last: Generated | null = null
-  for await (const batch of log.read(names.tokens, partition, from, { until: end, undecodable: true }))
-    for (const record of batch.records) {
-      if (record.key === null || !key.equals(record.key)) continue
-      const run = generatedIn(record)
-      text = run.requestId === last?.requestId ? (text + run.text).slice(-1024) : run.text
-      last = run
-    }
-  return last === null ? null : { requestId: last.requestId, finish: last.finish, text }
-}
 
 /** What is known of a prompt that is in the log. */
 interface Prompted {
@@ -214,122 +53,6 @@ interface Prompted {
 
 /** The session that was to be forked for a request is not there any more, or stands elsewhere. */
 class PrefixGone extends Error {}
-
-export const standingOf = async (
-  session: string,
-  named: boolean,
-  { formStops, after }: Pick<Job, 'formStops' | 'after'>,
-  { service, turns }: Answering,
-) => {
-  const view = named ? service.sessions.get(session) : undefined
-  const closed = view?.status === 'closed'
-  const begun = view === undefined ? named && turns.begun.get(session) === true : !closed && view.pulse > view.origin
-  const looks = (begun && formStops.length > 0) || after !== undefined
-  const last = looks ? await lastAnswer(session, service) : null
-  if (after !== undefined && (!begun || last?.requestId !== after))
-    throw new Refusal(409, 'That response is not the last one of its session any more, so nothing can follow it.', {
-      code: 'previous_response_not_last',
-      param: 'previous_response_id',
-    })
-  if (after !== undefined && last?.finish === null)
-    throw new Refusal(409, 'That response is still made, so nothing can follow it yet. Ask again when it is over.', {
-      code: 'previous_response_not_over',
-      param: 'previous_response_id',
-    })
-  const stopped = begun && last?.finish === 'stop' && formStops.some((stop) => last.text.endsWith(stop))
-  return { closed, pulse: view?.pulse ?? 0, standing: { fresh: !begun, stopped } }
-}
-
-/** The stop texts of a job. Throws a Refusal for another model, for too many tokens, and for too many of them. */
-export const checkedStops = (job: Job, { served, limits }: Service): string[] => {
-  checkModel(served, job.model)
-  if (job.maxTokens > limits.tokens)
-    throw new Refusal(
-      400,
-      `At most ${limits.tokens} tokens of one answer are given here, ${job.maxTokens} were asked for.`,
-      {
-        param: 'max_tokens',
-      },
-    )
-  const stops = [...job.formStops, ...job.stop]
-  if (stops.length > MOST_STOPS)
-    throw new Refusal(400, `At most ${MOST_STOPS - job.formStops.length} stop texts can be given.`, { param: 'stop' })
-  return stops
-}
-
-/** What is fed before an answer, where a session stands so. Throws a Refusal (400) where there is nothing to continue. */
-export const eventsBefore = (fresh: boolean, closed: boolean, { events }: Pick<Prompt, 'events'>): ChunkInput[] => {
-  if (fresh && events.length === 0)
-    throw new Refusal(400, 'The prompt is empty, and so is the session: there is nothing to continue.', {
-      param: 'prompt',
-    })
-  return [...(closed ? [{ type: 'open' } as const] : []), ...events]
-}
-
-/** The event that asks for the answer. */
-export const requestOf = (job: Job, requestId: string, stop: readonly string[], seed: number): ChunkInput =>
-  generateEvent({
-    type: 'generate',
-    requestId,
-    maxTokens: job.maxTokens,
-    ...job.drawing,
-    topLogprobs: job.topLogprobs,
-    stop: [...stop],
-    seed,
-    ...(job.grammar && { grammar: job.grammar }),
-    ...(job.stream && { run: STREAM_RUN }),
-  })
-
-/** What ends an answer before its end, and why it did. `alone`: it goes on without its client. */
-export const endingOf = (reply: FastifyReply, { limits, ended }: Service, alone = false) => {
-  const gone = goneSignal(reply)
-  const late = AbortSignal.timeout(limits.answer)
-  const ends = AbortSignal.any([...(alone ? [] : [gone]), late, ended])
-  const cut = (): Refusal =>
-    late.aborted
-      ? new Refusal(
-          504,
-          `There was no whole answer within ${limits.answer / 1000} seconds. Does a worker serve this log?`,
-          { code: 'timeout' },
-        )
-      : gone.aborted
-        ? new Refusal(CLIENT_GONE, 'The client went away.', { code: 'client_gone' })
-        : new Refusal(503, 'The gateway is ending. Ask again.', { code: 'ending' })
-  return { gone, ends, cut }
-}
-
-/** A request that is in the log. */
-export interface Asked {
-  readonly session: string
-  readonly key: string | null
-  readonly requestId: string
-  readonly sent: Sent
-  readonly wanted: Wanted
-  /** Its session goes on after it. */
-  readonly lasts: boolean
-  /** Its last run was read, or it was refused. */
-  over: boolean
-}
-
-/** Ends a request that nobody reads any more. Where its session goes on, this waits for the end: the next request asks what the last answer was. */
-export const abandon = async ({ topics, sessions, limits, ended }: Service, asked: Asked): Promise<void> => {
-  const { session, key, requestId, sent, wanted, lasts } = asked
-  await sendCancel(topics, session, key, requestId)
-  if (!lasts) return
-  const until = AbortSignal.any([AbortSignal.timeout(limits.answer), ended])
-  for await (const { finish, cause } of answersTo(topics, session, sent, wanted, until))
-    if (finish !== null) await sessions.finished(session, cause.offset, until)
-}
-
-/** Takes what comes of an answer that no client waits for: the next request of its session waits until it is over, or this gateway's time for it. */
-const drain = async (coming: AsyncGenerator<Piece>, ends: AbortSignal): Promise<void> => {
-  try {
-    while (!(await coming.next()).done);
-  } catch (error) {
-    // A refusal is in the log, and is told to who asks for the response.
-    if (!(error instanceof Refusal) && !ends.aborted) throw error
-  }
-}
 
 /**
  * Answers the request. Throws what stands in the way before the first token, or in a stream before `OPENING`; what comes later is in the

@@ -1,7 +1,7 @@
 /** The id of a response: it says where in the log the response is, so a gateway needs to remember none. */
 import { z } from 'zod'
 import { STARTS, type Start } from '../models/chat/thoughts.ts'
-import type { Asking } from './openai-answer.ts'
+import type { Asking } from './job.ts'
 import { Refusal } from './refusal.ts'
 
 export const PREFIX = 'resp_'

@@ -1,13 +1,14 @@
 /** What a response was asked, item by item, and its deletion. */
 import type { FastifyInstance } from 'fastify'
 import { z } from 'zod'
-import { type Answering, lastAnswer, OWN_SESSION } from './openai-answer.ts'
+import { type Answering, OWN_SESSION } from './job.ts'
 import { Refusal } from './refusal.ts'
 import { inputOf } from './response-asked.ts'
 import type { Located } from './response-id.ts'
 import { responseLog } from './response-log.ts'
 import { goneSignal } from './service.ts'
 import { sessionEffects } from './session-effects.ts'
+import { lastAnswer } from './standing.ts'
 
 const params = z.strictObject({ id: z.string() })
 const page = z.strictObject({

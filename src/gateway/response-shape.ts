@@ -4,7 +4,7 @@
  */
 import type { FastifyRequest } from 'fastify'
 import { addCall, callId, type Piece, type ScoredToken, tokenLogprob, type WholeCall, wholeCalls } from './answer.ts'
-import type { Shape, Usage } from './openai-answer.ts'
+import type { Shape, Usage } from './job.ts'
 import { errorOf, type Refusal } from './refusal.ts'
 import type { About } from './response-asked.ts'
 import { bodyOf, CALL, type Located, MESSAGE, THOUGHT } from './response-id.ts'

@@ -4,9 +4,9 @@ import type { Chunk } from '../../topics/chunks.ts'
 import type { Observation } from '../../topics/observations.ts'
 import { recordAsJson } from '../client/records.ts'
 import { EventRefused, merged, refusalsOf, type Sent, send, wantedOf } from './ask.ts'
+import type { Answering } from './job.ts'
 import { nameIn } from './names.ts'
 import { type Attempt, attempted, attemptIn, begunNow, claimAt, nameOf, type Once } from './once.ts'
-import type { Answering } from './openai-answer.ts'
 import { Refusal } from './refusal.ts'
 
 /** An attempt that says nothing of an answer. */

@@ -1,7 +1,7 @@
 /** `truncation` of a response: a conversation that is too long for a context is read without its oldest turns, where that was asked for. */
 import type { Tools } from '../models/chat/form.ts'
 import type { ChatForm, Message } from '../models/chat/index.ts'
-import type { Job, Prompt, Standing } from './openai-answer.ts'
+import type { Job, Prompt, Standing } from './job.ts'
 import { Refusal } from './refusal.ts'
 
 /** Tokens that the answer is to have room for: what it may have, but at most half of the context. */

@@ -1,5 +1,4 @@
 /** What ends an answer before its end: a client that goes away, the time that a gateway has for it, and the end of the gateway. */
-
 import type { FastifyReply } from 'fastify'
 import type { Piece } from './answer.ts'
 import { answersTo, type Sent, sendCancel, type Wanted } from './ask.ts'

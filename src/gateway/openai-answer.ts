@@ -1,5 +1,4 @@
 /** One request of OpenAI's protocol from its events to the end of its answer, whatever its shape is on the wire. */
-
 import { randomInt, randomUUID } from 'node:crypto'
 import type { FastifyReply, FastifyRequest } from 'fastify'
 import type { ChunkInput } from '../../topics/chunks.ts'

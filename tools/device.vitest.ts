@@ -4,7 +4,7 @@
  */
 import { defineConfig } from 'vitest/config'
 import { suites } from '../vitest.config.ts'
-import { EVERYTHING_ON_A_DEVICE, otherTurns } from './turns.ts'
+import { AGAIN, EVERYTHING_ON_A_DEVICE, otherTurns } from './turns.ts'
 
 const include = [
   'test/cuda/**/*.test.ts',
@@ -18,7 +18,7 @@ export default defineConfig({
     setupFiles: suites.setupFiles,
     globalSetup: ['test/shared-models.ts'],
     include,
-    exclude: [...otherTurns(include, EVERYTHING_ON_A_DEVICE)],
+    exclude: [...otherTurns(include, { everything: EVERYTHING_ON_A_DEVICE, share: AGAIN })],
     env: { CONTINUO_TEST_DEVICE: 'cuda' },
     // Two processes at a time on one device, as users have it.
     maxWorkers: 2,

@@ -2,6 +2,9 @@
 // it. vitest gets the arguments.
 import { buildAddon, runSuites } from './addon.mjs'
 import { machineSets, setsDefinition } from './build-tools.mjs'
+import { endInOtherTurn } from './native-tests.mjs'
+
+await endInOtherTurn(2, 'ENGINE')
 
 const addon = buildAddon(
   'build-emulated',

@@ -56,11 +56,11 @@ export const configureSanitized = () => {
   ])
 }
 
-/** Ends the process where `.ci/run` leaves the step to another turn (turns.ts). */
-export const endInOtherTurn = async (turn) => {
+/** Ends the process where `.ci/run` leaves the step to another turn (turns.ts). `below`: NATIVE or ENGINE there. */
+export const endInOtherTurn = async (turn, below = 'NATIVE') => {
   if (process.env.CONTINUO_TURNS !== 'on') return
-  const { isOtherTurn } = await import('./turns.ts')
-  if (isOtherTurn(turn)) process.exit()
+  const { isOtherTurn, ...paths } = await import('./turns.ts')
+  if (isOtherTurn(turn, paths[below])) process.exit()
 }
 
 /** All targets where none are named. */

@@ -4,7 +4,7 @@
  */
 import { defineConfig } from 'vitest/config'
 import { suites } from '../vitest.config.ts'
-import { otherTurns } from './turns.ts'
+import { AGAIN, otherTurns } from './turns.ts'
 
 const include = [
   'test/crash/**/*.test.ts',
@@ -17,7 +17,7 @@ export default defineConfig({
   test: {
     ...suites,
     include,
-    exclude: [...suites.exclude, ...otherTurns(include)],
+    exclude: [...suites.exclude, ...otherTurns(include, { share: AGAIN })],
     // They only end what hangs.
     testTimeout: 600_000,
     hookTimeout: 600_000,

@@ -1,10 +1,11 @@
 /**
  * Test files in turns: of the slow files, the engine's suites under sanitizers, those of an emulated device and those with guesses, `.ci/run` takes a third,
- * chosen by the commit's hash, and what the change touches, up to a half of all. `npm run test:all`, and each suite run by hand, take all.
+ * chosen by the commit's hash. Of the slow files it takes what the change touches, too, up to two fifths of all. `npm run test:all`, and each suite run by
+ * hand, take all.
  *
  * A change touches a file that it alters itself or that imports, over any number of modules, a module that it alters. What stands in no import is in
- * the table: the engine below all, topics, packages. Beyond the half, those go first from which the altered module is the fewest imports away. The
- * change: the commits of the last hours before HEAD.
+ * the table: the engine below all, topics, packages. Beyond that share, those go first from which the altered module is the fewest imports away; what is
+ * altered itself always runs. The change: the commits of the last hours before HEAD.
  */
 import { execFileSync } from 'node:child_process'
 import { globSync } from 'node:fs'
@@ -12,7 +13,9 @@ import { distancesFrom, readImports } from '../test/tools/imports.ts'
 
 export const TURNS = 3
 /** Of all files, those that run at most, so that the answer to a change of everything comes in time. */
-const MOST = 1 / 2
+const MOST = 2 / 5
+/** The same where a suite shows again, under sanitizers, on an emulated device or with guesses, what it shows by itself: those whose turn it is. */
+export const AGAIN = 1 / TURNS
 /** As long as a change takes from its first commit to its last, hours. */
 const HOURS = 4
 
@@ -56,13 +59,20 @@ export const alteredPaths = (hours = HOURS): readonly string[] | null => {
   }
 }
 
-/** Which of these files run now. `turn`: 0, 1 or 2; `altered`: null where everything runs; `everything`: paths that touch all of these files. */
+interface Touched {
+  /** Paths that touch all of these files. */
+  readonly everything?: RegExp
+  /** The share of them that runs at most. */
+  readonly share?: number
+}
+
+/** Which of these files run now. `turn`: 0, 1 or 2; `altered`: null where everything runs. */
 export const filesOfTurn = (
   files: readonly string[],
   turn: number,
   altered: readonly string[] | null,
   graph: ReturnType<typeof readImports>,
-  everything = EVERYTHING,
+  { everything = EVERYTHING, share = MOST }: Touched = {},
 ): readonly string[] => {
   if (altered === null) return files
   const all = altered.some((path) => everything.test(path)) ? graph.size : Number.POSITIVE_INFINITY
@@ -78,7 +88,7 @@ export const filesOfTurn = (
     .map((file, index) => ({ file, rank: index % TURNS === turn ? -1 : distanceOf(file) }))
     .filter(({ rank }) => rank < Number.POSITIVE_INFINITY)
     .sort((a, b) => a.rank - b.rank)
-  const most = Math.max(Math.ceil(files.length * MOST), ranked.filter(({ rank }) => rank < 1).length)
+  const most = Math.max(Math.ceil(files.length * share), ranked.filter(({ rank }) => rank < 1).length)
   return ranked
     .slice(0, most)
     .map(({ file }) => file)
@@ -89,23 +99,25 @@ export const filesOfTurn = (
 export const turnOfCommit = (): number => Number.parseInt(git('rev-parse', 'HEAD').slice(0, 8), 16) % TURNS
 
 /** Files that these patterns name and that this run leaves to another turn, and says so: none but with CONTINUO_TURNS=on, as in .ci/run. */
-export const otherTurns = (patterns: readonly string[], everything = EVERYTHING): readonly string[] => {
+export const otherTurns = (patterns: readonly string[], touched: Touched = {}): readonly string[] => {
   if (process.env.CONTINUO_TURNS !== 'on') return []
   const files = globSync(patterns)
   const graph = readImports('.', ['src', 'topics', 'test', 'tools'])
-  const run = filesOfTurn(files, turnOfCommit(), alteredPaths(), graph, everything)
+  const run = filesOfTurn(files, turnOfCommit(), alteredPaths(), graph, touched)
   const later = files.filter((file) => !run.includes(file))
   if (later.length > 0) console.log(`Left to the turns of other commits: ${later.join(', ')}.`)
   return later
 }
 
 /** What touches a step that compiles and runs the native tests. A script of these steps is tried in their turns. */
-const NATIVE = /^native\//
+export const NATIVE = /^native\//
+/** What touches a step that runs the engine's suites on another build of it: a gateway, a worker or a log gives the engine nothing that these do not. */
+export const ENGINE = /^(native|src\/(engine|models)|test\/(engine|cuda))\//
 
-/** Whether `.ci/run` leaves a step of the native tests to another turn, and says so: it runs in its own turn and for a change below it. */
-export const isOtherTurn = (turn: number): boolean => {
+/** Whether `.ci/run` leaves a whole step to another turn, and says so: it runs in its own turn and for a change below it. */
+export const isOtherTurn = (turn: number, below = NATIVE): boolean => {
   if (process.env.CONTINUO_TURNS !== 'on' || turnOfCommit() === turn) return false
-  if (alteredPaths()?.some((path) => NATIVE.test(path)) ?? true) return false
+  if (alteredPaths()?.some((path) => below.test(path)) ?? true) return false
   console.log('Left to the turns of other commits.')
   return true
 }

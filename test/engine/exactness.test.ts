@@ -8,6 +8,8 @@ import { randomRwkv7, safetensors, temporaryFolder, writePackage } from './packa
 
 // Odd sizes: edges of tiles, groups and blocks, and a matrix whose rows take more than one block of 256 terms.
 const SIZES = { L: 2, H: 2, N: 18, F: 259, V: 131, D: { w: 5, a: 7, v: 3, g: 11 } }
+/** Thousands of runs, beside whatever else computes. */
+const PATIENCE = 900_000
 const FULL = { threads: [1, 2, 3], chunks: [1, 7, 64, 512], batches: [1, 3, 16], tokens: 530 }
 
 describe.each([
@@ -31,7 +33,7 @@ describe.each([
       dirs.push(out)
     }
     ;({ cases, ran } = await runExactness({ dirs, matrix }))
-  })
+  }, PATIENCE)
 
   it.each([
     ['bf16', 0],
@@ -85,7 +87,7 @@ describe.each([
   beforeAll(async () => {
     for (const { key } of families) dirs.set(key, (await openFamily(key, temporaryFolder())).dir)
     all = await runExactness({ dirs: [...dirs.values()], matrix })
-  })
+  }, PATIENCE)
 
   it.each(families)('$name: one chain, one set of surprisals, tokens and logits in every combination', { tags }, ({
     key,

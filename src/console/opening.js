@@ -7,10 +7,9 @@ import { store } from './store.js'
 export const openWith = async (more) => {
   const row = store.selected === null ? undefined : store.sessions.get(store.selected)
   if (row === undefined) return
-  const kept = Object.fromEntries(
-    ['surprisal', 'memory', 'perspectives'].flatMap((name) =>
-      row[/** @type {'memory'} */ (name)] ? [[name, true]] : [],
-    ),
-  )
+  const { surprisal, memory, perspectives, embedding, novelty, join } = row
+  const has = { surprisal, memory, perspectives, embedding, novelty, join }
+  // What is left out of an `open` is not told from then on.
+  const kept = Object.fromEntries(Object.entries(has).filter(([, value]) => value))
   await post(`${pathOf(row.id)}/chunks`, { type: 'open', ...kept, ...more })
 }

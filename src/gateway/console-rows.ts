@@ -26,6 +26,9 @@ export const rowOf = (view: SessionView, { conductor, settings }: Head, at: numb
   surprisal: settings.surprisal,
   memory: settings.memory === true,
   perspectives: settings.perspectives === true,
+  embedding: settings.embedding === true,
+  novelty: settings.novelty === true,
+  join: settings.join ?? null,
   at,
   trail: trail.stretches.map(({ bits }) => bits),
 })

@@ -47,6 +47,10 @@ export interface SessionRow {
   readonly surprisal: boolean
   readonly memory: boolean
   readonly perspectives: boolean
+  readonly embedding: boolean
+  readonly novelty: boolean
+  /** With `novelty`: what is found in the first line of a record. */
+  readonly join: string | null
   /** When its newest head was committed, ms since the epoch. */
   readonly at: number
   /** Thousandths of bits per token over stretches of at least 64 pulses, of the last 2,000 pulses; oldest first. */

@@ -136,6 +136,24 @@ describe.skipIf(chromiumPath === null)('the page', () => {
     await until(standing).toBeLessThan(many)
   })
 
+  test('asks for shades beside what a session tells already', async () => {
+    const { page } = await opened()
+    const lines = (count: number): string => 'the wick is trimmed\n'.repeat(count)
+    await post('wicks', [
+      { type: 'open', novelty: true },
+      { type: 'text', text: lines(6) },
+    ])
+    await until(() => rowOf(page, 'wicks').count()).toBe(1)
+    await rowOf(page, 'wicks').click()
+    await until(() => page.locator('#lines-count').textContent()).toMatch(/of 6 stand out/)
+    const shade = page.getByRole('button', { name: 'Shade it from now on' })
+    await shade.click()
+    await until(() => shade.isEnabled()).toBe(true)
+    await post('wicks', { type: 'text', text: lines(2) })
+    await until(() => page.locator('#lines-count').textContent()).toMatch(/of 8 stand out/)
+    await until(() => page.locator('#session-note').isHidden()).toBe(true)
+  })
+
   test('orders sessions by what is new in them now', async () => {
     const { page } = await opened()
     const calm = 'The lamp is lit and the wick is trimmed. '.repeat(8)

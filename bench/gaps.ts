@@ -1,7 +1,7 @@
 /**
  * The time between tokens of a stream over HTTP, alone and beside clients whose prompts are read meanwhile, in turns.
  *
- *   node bench/gaps.ts [--model DIR] [--readers 8] [--ids 4096] [--tokens 400] [--rounds 5] [--threads 2]
+ *   node bench/gaps.ts [--model DIR] [--readers 8] [--ids 1024] [--tokens 1200] [--rounds 5] [--threads 2]
  *
  * A gap is the time from one token's event to the next, as the client sees them. A reader sends a prompt of --ids ids, of which no other begins alike, takes one
  * token, and sends the next. Gateway and worker are one process, the log is embedded. A stream begins when its readers have, and the first token is no gap.
@@ -14,8 +14,8 @@ const { values } = parseArgs({
   options: {
     model: { type: 'string', default: modelDir },
     readers: { type: 'string', default: '8' },
-    ids: { type: 'string', default: '4096' },
-    tokens: { type: 'string', default: '400' },
+    ids: { type: 'string', default: '1024' },
+    tokens: { type: 'string', default: '1200' },
     rounds: { type: 'string', default: '5' },
     threads: { type: 'string', default: '2' },
   },
@@ -69,21 +69,26 @@ const gapsOf = async (): Promise<number[]> => {
 
 let read = 0
 let readSeconds = 0
+/** Reads one prompt, and counts its tokens as they are told. */
+const readOne = async (signal: AbortSignal): Promise<void> => {
+  const response = await ask(idsOf(ids), { max_tokens: 1, stream: true, return_progress: true }, signal)
+  let seen = 0
+  for await (const piece of response.body!.pipeThrough(new TextDecoderStream()))
+    for (const [, processed] of piece.matchAll(/"processed":(\d+)/g)) {
+      read += Number(processed) - seen
+      seen = Number(processed)
+    }
+  read += ids - seen
+}
 /** The gaps of a stream beside the readers. */
 const beside = async (): Promise<number[]> => {
   const over = new AbortController()
   const began = performance.now()
   const reading = Array.from({ length: readers }, async () => {
-    while (!over.signal.aborted) {
-      await ask(idsOf(ids), { max_tokens: 1 }, over.signal)
-        .then((response) => response.arrayBuffer())
-        .then(() => {
-          read += ids
-        })
-        .catch((error: unknown) => {
-          if (!over.signal.aborted) throw error
-        })
-    }
+    while (!over.signal.aborted)
+      await readOne(over.signal).catch((error: unknown) => {
+        if (!over.signal.aborted) throw error
+      })
   })
   const gaps = await gapsOf()
   readSeconds += (performance.now() - began) / 1000

@@ -124,8 +124,8 @@ onBothLogsWith({ tags: 'slow' })((fresh: () => BenchOptions) => {
           `Session "${child}" cannot begin as a fork of session "${gone}": expected one that is open, and it is closed`,
           `Session "${child}" cannot begin as a fork of session "${unknown}": partition ${home} has no such session before this record`,
           `this record is in partition ${1 - home}, while records with the key "parent" belong to partition ${home}`,
-          'A "open" event has the fields type, id, once, surprisal, novelty, join, memory, perspectives, from. Field "from":',
-          'A "open" event has the fields type, id, once, surprisal, novelty, join, memory, perspectives, from. Field "from.session":',
+          'A "open" event has the fields type, id, once, surprisal, novelty, join, memory, perspectives, embedding, from. Field "from":',
+          'A "open" event has the fields type, id, once, surprisal, novelty, join, memory, perspectives, embedding, from. Field "from.session":',
         ]
         for (const text of expected) expect(said.filter((each) => each.includes(text))).toHaveLength(1)
         await verified(bench)

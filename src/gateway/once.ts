@@ -53,7 +53,7 @@ export const onceIn = (request: FastifyRequest): Once | null => {
 /** Throws a Refusal (400) for a request with a key whose answer could not be given again. */
 export const refuseOnce = (request: FastifyRequest, what: string): void => {
   if (request.headers[ONCE_HEADER] === undefined) return
-  throw new Refusal(400, `${what} cannot be had with the header ${ONCE_HEADER}. Leave the header out.`, {
+  throw new Refusal(400, `${what} is not supported with the header ${ONCE_HEADER}. Leave the header out.`, {
     code: 'unsupported_parameter',
     param: ONCE_HEADER,
   })

@@ -65,7 +65,7 @@ const withoutLacking = (
     const lacking = Object.hasOwn(lackingHere, name) && !Object.hasOwn(known, name) ? lackingHere[name] : undefined
     if (lacking === undefined) kept.push([name, value])
     else if (!lacking.neutral.some((neutral) => isDeepStrictEqual(neutral, value)))
-      throw new Refusal(400, `"${name}" cannot be had here. ${lacking.why}`, {
+      throw new Refusal(400, `"${name}" is not supported. ${lacking.why}`, {
         code: lacking.code ?? 'unsupported_parameter',
         param: name,
       })

@@ -65,7 +65,7 @@ const checkAlone = (body: ResponseRequest, request: FastifyRequest): void => {
   if (wrong !== null)
     throw new Refusal(
       400,
-      `A compaction is read in a session of its own, as it is, so "${wrong}" cannot be had with one.`,
+      `A compaction is read in a session of its own, as it is, so "${wrong}" is not supported with one.`,
       { param: wrong },
     )
 }

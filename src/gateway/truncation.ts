@@ -46,7 +46,7 @@ export const truncating =
     if (!standing.fresh)
       throw new Refusal(
         400,
-        '"truncation": "auto" cannot be had where a session goes on: what it has read stays read. Send the whole conversation, or ask for "disabled".',
+        '"truncation": "auto" is not supported where a session goes on: what it has read stays read. Send the whole conversation, or ask for "disabled".',
         { param: 'truncation' },
       )
     const { positions, most } = size

@@ -269,9 +269,15 @@ describe('refused in the shape of Anthropic', () => {
       { ...request, mcp_servers: [{}] },
       400,
       'invalid_request_error',
-      '"mcp_servers" cannot be had',
+      '"mcp_servers" is not supported',
     ],
-    ['thoughts', { ...request, thinking: { type: 'enabled', budget_tokens: 1024 } }, 400, '', '"thinking" cannot be'],
+    [
+      'thoughts',
+      { ...request, thinking: { type: 'enabled', budget_tokens: 1024 } },
+      400,
+      '',
+      '"thinking" is not supported',
+    ],
     ['an effort', { ...request, output_config: { effort: 'low' } }, 400, '', '"output_config.effort" cannot be taken'],
     [
       'a schema that cannot be kept',

@@ -25,7 +25,7 @@ export const cancel = command({
   ],
   flags: { ...logFlags, 'input-topic': optional('TOPIC', 'write to this topic instead of PREFIX.chunks') },
   notes:
-    'The last record of the request in the tokens topic says "cancelled"; an "adapted" observation says "endedBy". A request that is over already, or that nobody knows, makes this event a dead letter: continuo tail --topic deadletters shows it.',
+    'The last record of the request in the tokens topic says "cancelled"; an "adapted" observation says "endedBy". A request that is over already, or that is unknown, makes this event a dead letter: continuo tail --topic deadletters shows it.',
   examples: ['cancel book 5f0c2f7e-36c1-4ad6-9b3e-0a4e7e1d2c11 --log file:continuo.db'],
   async run(flags, [given, requestId]) {
     const session = checkSession(given!, 'SESSION')

@@ -50,7 +50,7 @@ export const feed = command({
     'input-topic': optional('TOPIC', 'write to this topic instead of PREFIX.chunks'),
     'key-partitioner': optionalChoice(
       PARTITIONERS,
-      'before a worker has begun, which then must be told the same: where a session belongs (default: murmur2; later: as the worker was told)',
+      "how a session's partition is chosen; must match the worker's setting (default: murmur2; once a worker has begun, its setting)",
     ),
     ...encodingFlags,
     'chunk-bytes': whole('N', 'size of the pieces', CHUNK_BYTES, { min: 4, max: MAX_CHUNK_BYTES }),

@@ -160,7 +160,7 @@ const start = async (
 export const serve = command({
   name: 'serve',
   about:
-    'An HTTP gateway before a log: requests become events, and answers are read from the output topics. It speaks the protocol of OpenAI (completions, chats and responses) and its own: sessions, events into them, and streams of tokens that lose and repeat nothing when a client reconnects. Workers answer (continuo run), or one in this process by --with-worker. At / it shows the console, a page on all of this (docs/console.md). docs/serve.md has the routes.',
+    'An HTTP gateway before a log: requests become events, and answers are read from the output topics. It speaks the protocol of OpenAI (completions, chats and responses) and its own: sessions, events into them, and streams that neither lose nor repeat tokens when a client, gateway or worker is killed. Workers answer (continuo run), or one in this process by --with-worker. At / it shows the console, a page on all of this (docs/console.md). docs/serve.md has the routes.',
   flags: FLAGS,
   notes:
     'Without --keys it answers at an address of this machine alone. SIGTERM ends streams, gives answers under way their time, and leaves; clients reconnect where they were.',

@@ -121,12 +121,12 @@ export const speculateFlag: Flag<Speculation | undefined> = {
 }
 export const overflowFlag = choice(
   ['refuse', 'window'],
-  'past the last position of a model that has one: refuse, or attend to a window (untrained; another model to the log)',
+  'past the context limit of a model that has one: refuse, or attend to the last positions (the model was not trained for it; a log takes it for another model)',
   'refuse',
 )
 export const cacheDtypeFlag = optionalChoice(
   ['f32', 'f16', 'bf16'],
-  'how keys and values are kept (default: as the package says, else f32; narrower: another model to the log)',
+  'how keys and values are kept (default: as the package says, else f32; a log takes a narrower one for another model)',
 )
 export const partitionsFlag = optionalWhole('N', 'partitions of topics that are missing (default 1)', { min: 1 })
 export const formatFlag = choice(['json', 'text'], 'events as JSON, or records of plain text', 'json')
@@ -134,24 +134,24 @@ export const formatFlag = choice(['json', 'text'], 'events as JSON, or records o
 export const expertFlags = {
   'expert-bytes': optionalWhole(
     'BYTES',
-    'of a mixture with a store of experts: those in memory at most (default: half of the memory that is available)',
+    'experts of a mixture with a store that are in memory at most (default: half of the memory that is available)',
     { min: 1 },
   ),
   'expert-device-bytes': optionalWhole(
     'BYTES',
-    'with a device: those in its memory at most, two in any case (default: half of its memory that is free)',
+    'with a device: experts in its memory at most, two in any case (default: half of its memory that is free)',
     { min: 0 },
   ),
   'expert-io': choice(
     ['direct', 'buffered'],
-    'how the others are read: direct, past the page cache where the file system allows it, or buffered',
+    'how experts are read from disk: direct, past the page cache where the file system allows it, or buffered',
     'direct',
   ),
-  'expert-policy': choice(['score', 'lfu', 'lru'], 'which of them leaves memory first (docs/experts.md)', 'score'),
-  'no-look-ahead': on('do not read the experts ahead that the next layers are likely to want'),
+  'expert-policy': choice(['score', 'lfu', 'lru'], 'which experts leave memory first (docs/experts.md)', 'score'),
+  'no-look-ahead': on('do not read ahead the experts that the next layers are likely to want'),
   'experts-from': choice(
     ['store', 'weights'],
-    'where the experts of a mixture are taken from that has a store beside its weights (the two are different models to a log)',
+    'of a mixture with a store of experts beside its weights: read them from which (a log takes the two for different models)',
     'store',
   ),
 }

@@ -109,7 +109,7 @@ const verdictOf = ({ state, progress, result, error }) => {
       : `Partition ${progress.partition}: offset ${count(progress.offset)} of ${count(progress.end)}`
   if (result === null) return `It could not end: ${error}`
   if (result.moved)
-    return 'The log moved while it was verified, so nothing is said of it. Verify again when it is at rest.'
+    return 'The log was written to while it was verified, so there is no result. Verify again when nothing writes to it.'
   const compared = `${plural(result.sessions, 'session')} from ${plural(result.events, 'event')} in ${result.seconds.toFixed(1)} s: ${plural(result.tokens, 'generated token')}, ${plural(result.heads, 'head')} and ${plural(result.snapshots, 'snapshot')} compared.`
   return `${result.ok ? 'Everything agrees.' : `${plural(result.findings, 'finding')}.`} ${compared}`
 }

@@ -158,7 +158,7 @@ export const memoryView = () => {
       if (last === undefined) {
         const why =
           store.hello?.boards === false
-            ? 'No worker tells its norms: serve with --worker-metrics URL.'
+            ? 'No worker reports norms: serve with --worker-metrics URL.'
             : 'No snapshot of this session was written since the page knows its worker.'
         setText(now, why)
         return

@@ -174,7 +174,7 @@ export const drawSession = () => {
     const isPlain = row !== undefined && !row.surprisal && row.status === 'open'
     if (note.hidden === isPlain) {
       note.hidden = !isPlain
-      note.replaceChildren('This session does not tell the surprisal of each token that it reads. ', shade)
+      note.replaceChildren('This session does not report the surprisal of each token that it reads. ', shade)
     }
     memory.draw(row)
     if (!isMoved) return

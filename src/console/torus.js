@@ -79,7 +79,7 @@ export const torusView = () => {
       context.globalAlpha = 1
       const told =
         tokens === 0
-          ? 'No token told its experts yet.'
+          ? 'No experts were reported yet.'
           : `${count(tokens)} tokens went over ${columns} by ${rows} experts in ${warmth.length} layers; perspectives were asked at ${count(fired)} of ${count(draws)} draws.`
       setText(now, row.perspectives ? told : `${told} This session does not tell which experts are in use.`)
     },

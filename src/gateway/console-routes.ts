@@ -52,7 +52,7 @@ export interface ConsoleDeps {
 
 const verdictOf = ({ result, error }: VerifyState): Pick<TimelineEvent, 'tone' | 'text'> => {
   if (result === null) return { tone: 'bad', text: `Verify could not end: ${error}` }
-  if (result.moved) return { tone: 'bad', text: 'The log moved while it was verified; nothing is said of it.' }
+  if (result.moved) return { tone: 'bad', text: 'The log was written to while it was verified; there is no result.' }
   const { ok, sessions, heads, tokens, findings } = result
   const compared = `${sessions} sessions, ${heads} heads, ${tokens} generated tokens`
   return ok

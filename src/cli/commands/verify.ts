@@ -76,7 +76,7 @@ export const verify = command({
     ...blockFlags,
   },
   notes:
-    'Needs a log at rest: stop the workers first, or what they write meanwhile would look like a difference. A log that moved while it was read is said to have moved, and nothing is said of its contents. Where the first events of a session are gone, verify begins at its oldest snapshot and says at which pulse (a pulse is one token read or written). A closed session keeps no snapshot: where its first events, or the session that it was forked from, are gone, verify says that it was not recomputed, which is no difference.',
+    'Needs a log at rest: stop the workers first, or what they write meanwhile would look like a difference. If the log was written to meanwhile, verify says so and gives no result. Where the first events of a session are gone, verify begins at its oldest snapshot and says at which pulse (a pulse is one token read or written). A closed session keeps no snapshot: where its first events, or the session that it was forked from, are gone, verify says that it was not recomputed, which is no difference.',
   examples: [
     'verify --log file:continuo.db --model models/demo',
     'verify --log file:continuo.db --model models/demo --blob-store blobs --blobs',

@@ -105,7 +105,9 @@ export const embeddingRoutes = (app: FastifyInstance, { service, counter }: Pick
       })
     const inputs = await idsOfAll(body, service)
     counter.enter(reply, 'whole')
+    service.genai.asked(reply, { model: body.model })
     const { ends, cut } = endingOf(reply, service)
+    const traced = { ...service, topics: { ...service.topics, headers: service.genai.headersOf(reply) } }
     const over = new AbortController()
     const until = AbortSignal.any([ends, over.signal])
     const data: { object: 'embedding'; index: number; embedding: string | number[] }[] = []
@@ -114,7 +116,7 @@ export const embeddingRoutes = (app: FastifyInstance, { service, counter }: Pick
     const take = async (): Promise<void> => {
       while (next < inputs.length) {
         const index = next++
-        const embedding = await embeddingOf(service, request, inputs[index]!, until)
+        const embedding = await embeddingOf(traced, request, inputs[index]!, until)
         if (embedding === null) throw cut()
         data[index] = { object: 'embedding', index, embedding: vectorOf(embedding, body) }
       }
@@ -125,6 +127,8 @@ export const embeddingRoutes = (app: FastifyInstance, { service, counter }: Pick
       over.abort()
     }
     const tokens = inputs.reduce((sum, { length }) => sum + length, 0)
-    return { object: 'list', data, model: service.served.id, usage: { prompt_tokens: tokens, total_tokens: tokens } }
+    const usage = { prompt_tokens: tokens, total_tokens: tokens }
+    service.genai.ended(reply, { usage: { ...usage, completion_tokens: 0 } })
+    return { object: 'list', data, model: service.served.id, usage }
   })
 }

@@ -1,4 +1,4 @@
-/** A span for each answer of a gateway, `chat MODEL` or `text_completion MODEL`, kind SERVER; those of a worker's work on it lie below. */
+/** A span for each answer of a gateway, `chat MODEL`, `text_completion MODEL` or `embeddings MODEL`, kind SERVER; those of a worker's work on it lie below. */
 import type { Attributes } from '@opentelemetry/api'
 import type { Grammar } from '../../topics/chunks.ts'
 import { openTracer, remoteParent } from '../observe/tracing.ts'
@@ -9,17 +9,20 @@ import type { Drawing } from './openai-schema.ts'
 /** What is asked for, as far as it concerns nobody's text. */
 export interface AskedFor {
   readonly model: string
-  readonly maxTokens: number
-  readonly drawing: Drawing
-  /** As the request has it. */
-  readonly seed: number | undefined
-  readonly grammar: Grammar | undefined
-  readonly stream: boolean
+  /** What is generated; missing: nothing is. */
+  readonly generates?: {
+    readonly maxTokens: number
+    readonly drawing: Drawing
+    /** As the request has it. */
+    readonly seed: number | undefined
+    readonly grammar: Grammar | undefined
+    readonly stream: boolean
+  }
 }
 
 export interface Ended {
-  readonly id: string
-  readonly finish: NonNullable<Piece['finish']>
+  /** What was generated; missing: nothing was. */
+  readonly generated?: { readonly id: string; readonly finish: NonNullable<Piece['finish']> }
   readonly usage: { readonly prompt_tokens: number; readonly completion_tokens: number }
 }
 
@@ -49,11 +52,9 @@ export interface AnswerSpans {
   close(): Promise<void>
 }
 
-const asked = (given: Beginning): Attributes => {
-  const { operation, provider, model, maxTokens, drawing, seed, grammar, stream, address, port } = given
+const generating = ({ maxTokens, drawing, seed, grammar, stream }: NonNullable<AskedFor['generates']>): Attributes => {
   const isJson = grammar?.type === 'json' || grammar?.type === 'jsonSchema'
   return {
-    ...{ 'gen_ai.operation.name': operation, 'gen_ai.provider.name': provider, 'gen_ai.request.model': model },
     ...{ 'gen_ai.request.max_tokens': maxTokens, 'gen_ai.output.type': isJson ? 'json' : 'text' },
     ...{ 'gen_ai.request.temperature': drawing.temperature, 'gen_ai.request.top_p': drawing.topP },
     ...(drawing.topK > 0 && { 'gen_ai.request.top_k': drawing.topK }),
@@ -61,6 +62,14 @@ const asked = (given: Beginning): Attributes => {
     ...(drawing.frequencyPenalty !== 0 && { 'gen_ai.request.frequency_penalty': drawing.frequencyPenalty }),
     ...(seed !== undefined && { 'gen_ai.request.seed': seed }),
     ...(stream && { 'gen_ai.request.stream': true }),
+  }
+}
+
+const asked = (given: Beginning): Attributes => {
+  const { operation, provider, model, generates, address, port } = given
+  return {
+    ...{ 'gen_ai.operation.name': operation, 'gen_ai.provider.name': provider, 'gen_ai.request.model': model },
+    ...(generates && generating(generates)),
     ...(address !== undefined && port !== undefined && { 'server.address': address, 'server.port': port }),
   }
 }
@@ -89,15 +98,19 @@ export const openAnswerSpans = async (endpoint: string | undefined): Promise<Ans
           ...(state === '' ? [] : [['tracestate', Buffer.from(state)] as const]),
         ],
         end({ error, ended, first }) {
-          if (ended !== null)
+          if (ended !== null) {
+            const { generated, usage } = ended
             span.setAttributes({
               'gen_ai.response.model': given.model,
-              'gen_ai.response.finish_reasons': [FINISHES[ended.finish]],
-              'gen_ai.usage.input_tokens': ended.usage.prompt_tokens,
-              'gen_ai.usage.output_tokens': ended.usage.completion_tokens,
-              ...(!hasSession(ended.id) && { 'gen_ai.response.id': ended.id }),
-              ...(given.stream && first !== null && { 'gen_ai.response.time_to_first_chunk': first }),
+              'gen_ai.usage.input_tokens': usage.prompt_tokens,
+              ...(generated && {
+                'gen_ai.response.finish_reasons': [FINISHES[generated.finish]],
+                'gen_ai.usage.output_tokens': usage.completion_tokens,
+                ...(!hasSession(generated.id) && { 'gen_ai.response.id': generated.id }),
+              }),
+              ...(given.generates?.stream && first !== null && { 'gen_ai.response.time_to_first_chunk': first }),
             })
+          }
           if (error !== null) {
             span.setAttribute('error.type', error)
             span.setStatus({ code: api.SpanStatusCode.ERROR })

@@ -8,12 +8,13 @@ import type { Headers } from '../streams/log.ts'
 import type { AnswerSpan, AnswerSpans, AskedFor, Ended } from './genai-spans.ts'
 import type { Refusal } from './refusal.ts'
 
-/** Of requests that generate, the operation by its well-known name. */
+/** Of requests that a model works for, the operation by its well-known name. */
 const OPERATIONS: Readonly<Record<string, string>> = {
   '/v1/completions': 'text_completion',
   '/v1/chat/completions': 'chat',
   '/v1/responses': 'chat',
   '/v1/messages': 'chat',
+  '/v1/embeddings': 'embeddings',
 }
 /** No well-known name is meant for us. */
 const PROVIDER = 'continuo'
@@ -82,7 +83,7 @@ export const createGenAi = (
     new Histogram({ name, help, buckets, labelNames: [...LABELS, ...more], registers })
   const duration = histogram(
     'gen_ai_server_request_duration_seconds',
-    'Time from the arrival of a request that generates to the end of its answer',
+    'Time from the arrival of a request for a model to the end of its answer',
     DURATION,
     'error_type',
   )
@@ -126,10 +127,11 @@ export const createGenAi = (
     if (state === undefined) return
     const { ended, first, firstTokens, last, span } = state
     span?.end({ error, ended, first })
-    if (ended === null || first === null || last === null) return
+    if (ended === null) return
     usage.observe({ ...labels, gen_ai_token_type: 'input' }, ended.usage.prompt_tokens)
+    if (ended.generated === undefined) return
     usage.observe({ ...labels, gen_ai_token_type: 'output' }, ended.usage.completion_tokens)
-    if (error !== null) return
+    if (error !== null || first === null || last === null) return
     firstToken.observe(labels, first)
     // An answer that is given whole comes in runs of several tokens: those of the first run came together.
     const later = ended.usage.completion_tokens - firstTokens

@@ -67,7 +67,7 @@ export const answer = async (
   const { served, limits, metrics, genai, sessions, topics } = service
   const stops = checkedStops(job, service)
   counter.enter(reply, job.stream ? 'stream' : 'whole')
-  genai.asked(reply, job)
+  genai.asked(reply, { model: job.model, generates: job })
   const { background = false } = job
   const { gone, ends, cut } = endingOf(reply, service, background && !job.stream)
 
@@ -169,7 +169,7 @@ export const answer = async (
         if (piece.finish !== null && lasts) await sessions.finished(session, run.cause.offset, ends)
         if (piece.finish !== null) {
           reading?.answered(answered)
-          genai.ended(reply, { id: told.requestId, finish: piece.finish, usage: usage() })
+          genai.ended(reply, { generated: { id: told.requestId, finish: piece.finish }, usage: usage() })
         }
         yield piece
         if (piece.finish !== null) return

@@ -123,6 +123,16 @@ describe('metrics', () => {
     }
   })
 
+  test('of vectors are what was read of all inputs', async () => {
+    const VECTORS = 'gen_ai_operation_name="embeddings"'
+    const before = await scrape()
+    await ask(`${gateway.url}/v1/embeddings`, { model: 'demo', input: ['The sea ', 'a'] })
+    const { more } = await afterRequests(before, VECTORS, 1)
+    expect(more('gen_ai_client_token_usage_sum', VECTORS, 'gen_ai_token_type="input"')).toBe(9)
+    expect(more('gen_ai_client_token_usage_count', VECTORS, 'gen_ai_token_type="output"')).toBe(0)
+    expect(more('gen_ai_server_request_duration_seconds_count', VECTORS, 'error_type=')).toBe(0)
+  })
+
   test('of what is refused, and of what its client leaves, have the class of the error and no tokens', async () => {
     const before = await scrape()
     const url = `${gateway.url}/v1/completions`

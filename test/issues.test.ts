@@ -2,7 +2,7 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import { z } from 'zod'
-import { chatRequest, completionRequest, responseRequest } from '../src/gateway/openai-schema.ts'
+import { chatRequest, completionRequest, responseRequest } from '../src/gateway/openai/schema.ts'
 import { schemaFault } from '../src/issues.ts'
 import { decoderConfig } from '../src/models/decoder.ts'
 import { gpt2Config } from '../src/models/gpt2.ts'

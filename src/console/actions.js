@@ -4,7 +4,7 @@ import { follow, pathOf, post } from './api.js'
 import { byId, count, plural, setText } from './dom.js'
 import { onDraw, onSelect, select, store } from './store.js'
 
-/** @typedef {import('../gateway/console-types.ts').VerifyState} VerifyState */
+/** @typedef {import('../gateway/console/types.ts').VerifyState} VerifyState */
 
 /** @param {string} id */
 const input = (id) => /** @type {HTMLInputElement} */ (byId(id))

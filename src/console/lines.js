@@ -6,7 +6,7 @@ import { redraw } from './store.js'
 import { shadeOf } from './text.js'
 
 /**
- * @typedef {import('../gateway/console-types.ts').FoundLine} FoundLine
+ * @typedef {import('../gateway/console/types.ts').FoundLine} FoundLine
  * @typedef {{ first: number, last: number, found: readonly FoundLine[] }} Told
  * @typedef {{ found: FoundLine, times: number }} Row a line, and how many later ones were like it
  */

@@ -5,7 +5,7 @@ import { store } from './store.js'
 
 /**
  * @typedef {import('./store.js').SessionRow} SessionRow
- * @typedef {Extract<import('../gateway/console-types.ts').SessionEvent, { type: 'memory' }>} Report
+ * @typedef {Extract<import('../gateway/console/types.ts').SessionEvent, { type: 'memory' }>} Report
  */
 
 /** Columns of the map; their width, px, from the least to the most; and the room for the names of tensors. */

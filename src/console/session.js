@@ -11,7 +11,7 @@ import { onDraw, onSelect, redraw, store } from './store.js'
 import { textView } from './text.js'
 import { torusView } from './torus.js'
 
-/** @typedef {import('../gateway/console-types.ts').SessionEvent} SessionEvent */
+/** @typedef {import('../gateway/console/types.ts').SessionEvent} SessionEvent */
 
 /** Tokens of a mean, and between two means. */
 const MEAN = 64

@@ -3,12 +3,12 @@
 import { follow } from './api.js'
 
 /**
- * @typedef {import('../gateway/console-types.ts').Frame} Frame
- * @typedef {import('../gateway/console-types.ts').Hello} Hello
- * @typedef {import('../gateway/console-types.ts').SessionRow} SessionRow
- * @typedef {import('../gateway/console-types.ts').CommitMark} CommitMark
- * @typedef {import('../gateway/console-types.ts').TimelineEvent} TimelineEvent
- * @typedef {import('../gateway/console-types.ts').PipelineRow} PipelineRow
+ * @typedef {import('../gateway/console/types.ts').Frame} Frame
+ * @typedef {import('../gateway/console/types.ts').Hello} Hello
+ * @typedef {import('../gateway/console/types.ts').SessionRow} SessionRow
+ * @typedef {import('../gateway/console/types.ts').CommitMark} CommitMark
+ * @typedef {import('../gateway/console/types.ts').TimelineEvent} TimelineEvent
+ * @typedef {import('../gateway/console/types.ts').PipelineRow} PipelineRow
  * @typedef {{ at: number, read: number, generated: number, commits: number, end: number, offset: number, letters: number }} Sample
  */
 

@@ -77,7 +77,7 @@ export const drawTables = () => {
   })
 }
 
-/** @typedef {import('../gateway/console-routes.ts').Letter} Letter */
+/** @typedef {import('../gateway/console/routes.ts').Letter} Letter */
 
 export const drawLetters = () => {
   const table = /** @type {HTMLTableElement} */ (byId('letters-table'))

@@ -3,7 +3,7 @@
 import { h, isStill } from './dom.js'
 
 /**
- * @typedef {import('../gateway/console-types.ts').SessionEvent} SessionEvent
+ * @typedef {import('../gateway/console/types.ts').SessionEvent} SessionEvent
  * @typedef {Extract<SessionEvent, { type: 'read' | 'written' }>} Piece
  */
 

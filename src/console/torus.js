@@ -6,7 +6,7 @@ import { store } from './store.js'
 
 /**
  * @typedef {import('./store.js').SessionRow} SessionRow
- * @typedef {Extract<import('../gateway/console-types.ts').SessionEvent, { type: 'experts' }>} Used
+ * @typedef {Extract<import('../gateway/console/types.ts').SessionEvent, { type: 'experts' }>} Used
  */
 
 /** What is left of an expert's warmth after a token. */

@@ -3,8 +3,8 @@ import type { Attributes } from '@opentelemetry/api'
 import type { Grammar } from '../../topics/chunks.ts'
 import { openTracer, remoteParent } from '../observe/tracing.ts'
 import type { Headers } from '../streams/log.ts'
-import type { Piece } from './answer.ts'
-import type { Drawing } from './openai-schema.ts'
+import type { Piece } from './answer/pieces.ts'
+import type { Drawing } from './openai/schema.ts'
 
 /** What is asked for, as far as it concerns nobody's text. */
 export interface AskedFor {

@@ -3,11 +3,11 @@ import type { FastifyReply, FastifyRequest } from 'fastify'
 import type { Tail } from '../client/tail.ts'
 import type { ChatForm } from '../models/chat/index.ts'
 import type { Tokenizer } from '../models/tokenizer/index.ts'
-import type { Topics } from './ask.ts'
-import type { Hello } from './console-types.ts'
+import type { Topics } from './answer/ask.ts'
+import { PREFIX_NAMES, type PrefixBounds } from './answer/prefixes.ts'
+import type { Hello } from './console/types.ts'
 import type { GenAi } from './genai.ts'
 import type { GatewayMetrics } from './metrics.ts'
-import { PREFIX_NAMES, type PrefixBounds } from './prefixes.ts'
 import { asRefusal, bodyOf, Refusal } from './refusal.ts'
 import type { SessionsView } from './sessions-view.ts'
 
@@ -17,7 +17,7 @@ export interface Served {
   readonly vocabSize: number
   /** Tokens that a context holds; null: any number. */
   readonly positions: number | null
-  /** For the console (console-types.ts has the words). */
+  /** For the console (console/types.ts has the words). */
   readonly about: Omit<Hello['model'], 'id' | 'vocabSize' | 'text'>
   /** null: the model reads token ids only. */
   readonly tokenizer: Tokenizer | null

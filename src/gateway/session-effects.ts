@@ -3,10 +3,10 @@ import { randomUUID } from 'node:crypto'
 import type { Chunk } from '../../topics/chunks.ts'
 import type { Observation } from '../../topics/observations.ts'
 import { recordAsJson } from '../client/records.ts'
-import { EventRefused, merged, refusalsOf, type Sent, send, wantedOf } from './ask.ts'
-import type { Answering } from './job.ts'
+import { EventRefused, merged, refusalsOf, type Sent, send, wantedOf } from './answer/ask.ts'
+import type { Answering } from './answer/job.ts'
+import { type Attempt, attempted, attemptIn, begunNow, claimAt, nameOf, type Once } from './answer/once.ts'
 import { nameIn } from './names.ts'
-import { type Attempt, attempted, attemptIn, begunNow, claimAt, nameOf, type Once } from './once.ts'
 import { Refusal } from './refusal.ts'
 
 /** An attempt that says nothing of an answer. */

@@ -1,6 +1,6 @@
 /** What the gateway tells the page, without a browser: frames, a session's text, dead letters, and the files of the page with their policy. */
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import type { Frame, Hello, SessionEvent, SessionRow } from '../../src/gateway/console-types.ts'
+import type { Frame, Hello, SessionEvent, SessionRow } from '../../src/gateway/console/types.ts'
 import { continuo, temporary } from '../cli/helpers.ts'
 import { ask, eventsOf, type Refused, type Serving, servingAll } from '../gateway/helpers.ts'
 

@@ -1,9 +1,9 @@
 /** The parts of the feed that count: trails, and what the time line says of a resume. */
 import { describe, expect, test } from 'vitest'
-import { createReports } from '../../src/gateway/console-reports.ts'
-import { createPieces } from '../../src/gateway/console-text.ts'
-import { createTimeline } from '../../src/gateway/console-timeline.ts'
-import { beginTrail, extendTrail } from '../../src/gateway/console-trail.ts'
+import { createReports } from '../../src/gateway/console/reports.ts'
+import { createPieces } from '../../src/gateway/console/text.ts'
+import { createTimeline } from '../../src/gateway/console/timeline.ts'
+import { beginTrail, extendTrail } from '../../src/gateway/console/trail.ts'
 import type { BoardReport, BoardView } from '../../src/observe/board.ts'
 import type { Head } from '../../src/state/head.ts'
 

@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import { expect, test } from 'vitest'
-import { openAnswer } from '../../src/gateway/answer.ts'
+import { openAnswer } from '../../src/gateway/answer/pieces.ts'
 import { byteTokenizer } from '../../src/models/tokenizer/index.ts'
 import type { Generated } from '../../topics/tokens.ts'
 

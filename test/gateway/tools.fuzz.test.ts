@@ -5,8 +5,8 @@
  */
 import fc from 'fast-check'
 import { expect, test } from 'vitest'
-import { chatRequest, parsedBody } from '../../src/gateway/openai-schema.ts'
-import { callsOf } from '../../src/gateway/openai-tools.ts'
+import { chatRequest, parsedBody } from '../../src/gateway/openai/schema.ts'
+import { callsOf } from '../../src/gateway/openai/tools.ts'
 import { Refusal } from '../../src/gateway/refusal.ts'
 import { openMatcher } from '../../src/grammar/index.ts'
 import { callFormOf } from '../../src/models/chat/calls.ts'

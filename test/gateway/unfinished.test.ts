@@ -1,7 +1,7 @@
 /** What a gateway takes of one session and of one key, and what it refuses until a worker has finished some of it. */
 import fc from 'fast-check'
 import { expect, test } from 'vitest'
-import { createUnfinished } from '../../src/gateway/unfinished.ts'
+import { createUnfinished } from '../../src/gateway/answer/unfinished.ts'
 import { shareOf } from '../../src/operators/shares.ts'
 import type { ChunkInput } from '../../topics/chunks.ts'
 import { continuo, MODEL, recordsOf, start, temporary } from '../cli/helpers.ts'

@@ -1,6 +1,6 @@
 import { readFileSync } from 'node:fs'
 import { messageOf } from '../../errors.ts'
-import { boardAt } from '../../gateway/boards.ts'
+import { boardAt } from '../../gateway/console/boards.ts'
 import { openKeyring } from '../../gateway/keys.ts'
 import { tryPort } from '../../gateway/port.ts'
 import { type GatewayOptions, isLoopback, LIMITS, serveGateway } from '../../gateway/server.ts'

@@ -12,7 +12,7 @@
 import { follow } from '../src/client/follow.ts'
 import { LIMITS, serveGateway } from '../src/gateway/server.ts'
 import { openPackage } from '../src/models/open.ts'
-import { startWorker } from '../src/operators/worker.ts'
+import { startWorker } from '../src/operators/worker/worker.ts'
 import { topicNames } from '../topics/index.ts'
 import type { Generated } from '../topics/tokens.ts'
 import { parseArgs } from './options.ts'

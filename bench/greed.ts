@@ -20,8 +20,8 @@
 
 import { follow } from '../src/client/follow.ts'
 import { openPackage } from '../src/models/open.ts'
-import { SHARE_HEADER } from '../src/operators/shares.ts'
-import { startWorker } from '../src/operators/worker.ts'
+import { SHARE_HEADER } from '../src/operators/pipeline/shares.ts'
+import { startWorker } from '../src/operators/worker/worker.ts'
 import type { Headers, RecordIn } from '../src/streams/log.ts'
 import { SOURCE_LIMITS, sizeOf } from '../src/streams/source.ts'
 import type { ChunkInput } from '../topics/chunks.ts'

@@ -3,8 +3,8 @@
  * thousands a second instead of the hundreds that a worker would have to read.
  */
 import type { Model } from '../src/engine/types.ts'
-import { openState } from '../src/operators/partition-state.ts'
-import { writeSnapshot } from '../src/operators/snapshots.ts'
+import { writeSnapshot } from '../src/operators/snapshots/snapshots.ts'
+import { openState } from '../src/operators/worker/partition-state.ts'
 import { type Head, type SnapshotRef, seal } from '../src/state/head.ts'
 import { encodeSnapshot } from '../src/state/snapshot.ts'
 import type { EventLog, OutRecord, PartitionWriter } from '../src/streams/log.ts'

@@ -12,7 +12,7 @@
  */
 
 import { openPackage } from '../src/models/open.ts'
-import { FEED_SLICE } from '../src/operators/advance.ts'
+import { FEED_SLICE } from '../src/operators/advance/advance.ts'
 import { topicNames } from '../topics/index.ts'
 import { parseArgs } from './options.ts'
 import {

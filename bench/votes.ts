@@ -24,7 +24,7 @@ const { values } = parseArgs({
     memory: { type: 'string', default: join(root, 'models/watch') },
     texts: {
       type: 'string',
-      default: ['docs/demo/harbour-log.txt', 'src/operators/advance.ts'].map((file) => join(root, file)).join(),
+      default: ['docs/demo/harbour-log.txt', 'src/operators/advance/advance.ts'].map((file) => join(root, file)).join(),
     },
     prompt: { type: 'string', default: '40000' },
     count: { type: 'string', default: '1500' },

@@ -1,11 +1,11 @@
 /**
  * Two ports. `BlobStore` keeps the blobs of one partition: immutable runs of bytes, each named by its sha256 and by the *place* of this copy
  * of it. It has three adapters: a folder and S3, which are shared among partitions and logs (shared.ts), and the topic of the partition
- * (operators/blob-topic.ts).
+ * (operators/blobs/topic.ts).
  *
  * The port asks for a place instead of taking a name, and neither lists nor removes, because a topic can do neither: a record's offset is
  * known once it is written, and what is dead leaves by a trim of all that lies before it. How dead blobs leave is therefore a matter of each
- * kind: operators/blob-sweep.ts and operators/blob-trim.ts.
+ * kind: operators/blobs/sweep.ts and operators/blobs/trim.ts.
  *
  * Three rules hold for all (docs/architecture.md, Blobs): no copy is written over another, a record names a blob only when the blob is
  * durable, and a blob is removed only by who owns its partition, once no record names it.

@@ -1,8 +1,8 @@
 /** What the sessions of a stream begin with: what the session in a file has read. */
 import type { ModelPackage } from '../models/open.ts'
 import type { Tokenizer } from '../models/tokenizer/types.ts'
-import { admitFile } from '../operators/admit.ts'
-import type { ContextStore } from '../operators/context-store.ts'
+import { admitFile } from '../operators/sessions/admit.ts'
+import type { ContextStore } from '../operators/sessions/context-store.ts'
 import { checkExport } from '../state/snapshot.ts'
 import { idsOf, LINE_END } from '../watch/costs.ts'
 import type { Beginning } from '../watch/sessions.ts'

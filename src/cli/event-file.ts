@@ -1,11 +1,11 @@
 /** A file of events, one JSON a line as in the chunks topic, run through the operators of a stream as one session, without a log. */
 import { ContinuoError } from '../errors.ts'
 import type { ModelPackage } from '../models/open.ts'
-import { advance, initialSession, type SessionState } from '../operators/advance.ts'
-import type { ContextStore } from '../operators/context-store.ts'
-import { tokenizeEvent } from '../operators/tokenize.ts'
+import { advance, initialSession, type SessionState } from '../operators/advance/advance.ts'
+import { tokenizeEvent } from '../operators/pipeline/tokenize.ts'
+import { validateRecord } from '../operators/pipeline/validate.ts'
+import type { ContextStore } from '../operators/sessions/context-store.ts'
 import type { Output, Valid } from '../operators/types.ts'
-import { validateRecord } from '../operators/validate.ts'
 
 /** Whose name the session has in what is observed. */
 const SESSION = 'eval'

@@ -1,6 +1,6 @@
 /** The file of a session, as `continuo export` writes it, for commands that take one. */
 import { ContinuoError } from '../errors.ts'
-import { openWholeFile, type WholeFile } from '../operators/whole-file.ts'
+import { openWholeFile, type WholeFile } from '../operators/snapshots/whole-file.ts'
 import type { Head } from '../state/head.ts'
 import { usage } from './flags.ts'
 

@@ -1,7 +1,7 @@
 /** The flags that say how the records of an input become events, beside its format, and the rules that they are. */
 import { generateRule, type InputRules, inputRules, PARTITIONERS, type SessionFrom } from '../../topics/input.ts'
 import { schemaFault } from '../issues.ts'
-import { faultOfRules } from '../operators/input.ts'
+import { faultOfRules } from '../operators/pipeline/input.ts'
 import {
   choice,
   type Flag,

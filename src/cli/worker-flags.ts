@@ -1,9 +1,9 @@
 /** The flags of commands that run a worker or stand before its log, and the settings that they are. */
 import { PART_BYTES } from '../../topics/snapshots.ts'
 import { STEP_TARGET } from '../engine/options.ts'
-import { ROOM_TURN } from '../operators/live-sessions.ts'
-import { SESSION_SHARE } from '../operators/places.ts'
-import { ADAPT_TIME, SNAPSHOT_RECORDS, type WorkerSettings, workerDefaults } from '../operators/settings.ts'
+import { SESSION_SHARE } from '../operators/pipeline/places.ts'
+import { ROOM_TURN } from '../operators/sessions/live-sessions.ts'
+import { ADAPT_TIME, SNAPSHOT_RECORDS, type WorkerSettings, workerDefaults } from '../operators/worker/settings.ts'
 import { SOURCE_LIMITS } from '../streams/source.ts'
 import {
   blobFlags,

@@ -13,7 +13,7 @@
 import type { TopicNames } from '../../topics/index.ts'
 import { ContinuoError } from '../errors.ts'
 import { sha256 } from '../hash.ts'
-import { timeOf } from '../operators/emit.ts'
+import { timeOf } from '../operators/pipeline/emit.ts'
 import type { Bounds, EventLog, OutRecord, PartitionWriter, StoredRecord } from '../streams/log.ts'
 import type { Plan } from './migrate-plan.ts'
 

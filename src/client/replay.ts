@@ -6,7 +6,7 @@
  */
 import type { TopicNames } from '../../topics/index.ts'
 import { ContinuoError, codeOf, messageOf } from '../errors.ts'
-import { timeOf } from '../operators/emit.ts'
+import { timeOf } from '../operators/pipeline/emit.ts'
 import type { EventLog, OutRecord, PartitionWriter } from '../streams/log.ts'
 import { type DeadLetter, deadLettersOf, placeText } from './letters.ts'
 import { textIn } from './records.ts'

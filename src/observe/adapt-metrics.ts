@@ -1,6 +1,6 @@
 /** Metrics of adaptations: a front end divides the time that it has by the time of an evaluation, and asks for so many. */
 import { Counter, Histogram, type Registry } from 'prom-client'
-import type { AdaptationTime } from '../operators/context-store.ts'
+import type { AdaptationTime } from '../operators/sessions/context-store.ts'
 
 /** From a window of a few tokens of a small model to thousands of evaluations of a large one. */
 const SECONDS = [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 60, 150, 600]

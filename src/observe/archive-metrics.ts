@@ -1,7 +1,7 @@
 /** Metrics of memories outside: where archived blocks lie, how often they are wanted, and what it costs to bring them back. */
 import { Counter, Gauge, Histogram, type Registry } from 'prom-client'
 import type { Model } from '../engine/types.ts'
-import type { ContextStoreStats } from '../operators/context-store.ts'
+import type { ContextStoreStats } from '../operators/sessions/context-store.ts'
 
 const SECONDS = [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5]
 

@@ -5,7 +5,7 @@
 import { createServer, type Server } from 'node:http'
 import type { Socket } from 'node:net'
 import { ContinuoError, messageOf } from '../errors.ts'
-import type { Worker } from '../operators/worker.ts'
+import type { Worker } from '../operators/worker/worker.ts'
 import type { Board } from './board.ts'
 import type { Metrics } from './metrics.ts'
 import { readiness } from './readiness.ts'

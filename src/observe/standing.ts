@@ -1,5 +1,5 @@
 /** Sentences about a worker's place in its group: that it is idle, or that partitions have no worker. */
-import type { Standing } from '../operators/worker.ts'
+import type { Standing } from '../operators/worker/worker.ts'
 
 const plural = (n: number, noun: string): string => `${n} ${noun}${n === 1 ? '' : 's'}`
 

@@ -1,5 +1,5 @@
 /** Counts what a worker has committed since it began. What is not in the log is not counted. */
-import type { Commit } from '../operators/commit.ts'
+import type { Commit } from '../operators/pipeline/commit.ts'
 import type { Head } from '../state/head.ts'
 
 export interface Totals {

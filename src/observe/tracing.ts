@@ -12,8 +12,8 @@
  */
 import type { Context, Span, SpanContext, SpanOptions, Tracer } from '@opentelemetry/api'
 import { ContinuoError, messageOf } from '../errors.ts'
-import type { Tracing } from '../operators/tracing.ts'
 import { finishedBy } from '../operators/types.ts'
+import type { Tracing } from '../operators/worker/tracing.ts'
 import type { EventLog, StoredRecord } from '../streams/log.ts'
 import { textOf } from '../text.ts'
 

@@ -12,11 +12,11 @@ import type { Model } from '../engine/types.ts'
 import type { WorkItem, WorkResult } from '../engine/work.ts'
 import { ContinuoError, messageOf } from '../errors.ts'
 import type { Tokenizer } from '../models/tokenizer/types.ts'
-import { admit } from '../operators/admit.ts'
-import { advance, clockOf, initialHead, type SessionState } from '../operators/advance.ts'
-import { type ContextStore, type ContextStoreStats, createContextStore } from '../operators/context-store.ts'
-import { expertsOf } from '../operators/perspectives.ts'
-import { tokenizeEvent } from '../operators/tokenize.ts'
+import { advance, clockOf, initialHead, type SessionState } from '../operators/advance/advance.ts'
+import { expertsOf } from '../operators/advance/perspectives.ts'
+import { tokenizeEvent } from '../operators/pipeline/tokenize.ts'
+import { admit } from '../operators/sessions/admit.ts'
+import { type ContextStore, type ContextStoreStats, createContextStore } from '../operators/sessions/context-store.ts'
 import type { Tokenized } from '../operators/types.ts'
 import { begin } from '../state/conductor.ts'
 import { type Head, pulseMismatch, type StreamCursor } from '../state/head.ts'
@@ -264,7 +264,7 @@ export class SessionManager {
   /**
    * Goes on from a checkpoint, or from a file that `continuo export` wrote, under its own id or another one. Throws REFUSED,
    * and nothing is changed, when it was damaged, when stream and model count different pulses, or when it belongs to another
-   * model or state layout, or when it cannot be gone on with (operators/admit.ts: one token is tried out on a copy); INVALID for a
+   * model or state layout, or when it cannot be gone on with (operators/sessions/admit.ts: one token is tried out on a copy); INVALID for a
    * session that was closed or set aside, for one that holds back text inside a record, and for one that holds back text where the
    * manager has no tokenizer.
    */

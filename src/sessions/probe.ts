@@ -8,7 +8,7 @@ import { storedDtypes } from '../engine/layout.ts'
 import type { ModelInfo } from '../engine/types.ts'
 import type { WorkItem, WorkResult } from '../engine/work.ts'
 import { ContinuoError } from '../errors.ts'
-import { joinedResults, piece } from '../operators/pieces.ts'
+import { joinedResults, piece } from '../operators/advance/pieces.ts'
 import { activeLevels, type ConductorState, type Phase } from '../state/conductor.ts'
 
 /** A persistent of the model as it stood; a copy, so it may be kept. */

@@ -18,7 +18,7 @@ const MOST_HELD = 32_768
 const MOST_UNFINISHED = 4
 /** base64 of the longest stop string: 256 UTF-16 units, three bytes each. */
 const MOST_TAIL = 1024
-/** Tokens that a step reads before it looks at how long the observation is: FEED_SLICE of operators/advance.ts. */
+/** Tokens that a step reads before it looks at how long the observation is: FEED_SLICE of operators/advance/advance.ts. */
 const MOST_STEP = 256
 const MOST_SURPRISAL = SURPRISAL_SPAN + MOST_STEP
 const MOST_LINES = NOVELTY_SPAN + MOST_STEP * LINES_OF_TOKEN

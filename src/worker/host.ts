@@ -11,8 +11,8 @@ import { type ObservationServer, serveObservation } from '../observe/server.ts'
 import { gaps, idleness } from '../observe/standing.ts'
 import { createTally, type Speed, type Tally, type Totals } from '../observe/tally.ts'
 import type { Traces } from '../observe/tracing.ts'
-import type { WorkerSettings } from '../operators/settings.ts'
-import { type Standing, startWorker, type Worker } from '../operators/worker.ts'
+import type { WorkerSettings } from '../operators/worker/settings.ts'
+import { type Standing, startWorker, type Worker } from '../operators/worker/worker.ts'
 import type { EventLog } from '../streams/log.ts'
 
 export interface HostOptions {

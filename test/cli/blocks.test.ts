@@ -6,7 +6,7 @@
 import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, test } from 'vitest'
-import { readPartitionState } from '../../src/operators/partition-state.ts'
+import { readPartitionState } from '../../src/operators/worker/partition-state.ts'
 import { topicNames } from '../../topics/index.ts'
 import { openFamily } from '../families.ts'
 import { continuo, DOCUMENT, json, sessionRow, temporary, withLog } from './helpers.ts'

@@ -2,7 +2,7 @@
  * The judge of the crash suites: what a run left in its log, and where that of a disturbed run differs from that of an
  * undisturbed one.
  */
-import { readPartitionState } from '../../src/operators/partition-state.ts'
+import { readPartitionState } from '../../src/operators/worker/partition-state.ts'
 import { headDifference, sameHead } from '../../src/state/head.ts'
 import { openLog } from '../../src/streams/open.ts'
 import { topicNames } from '../../topics/index.ts'

@@ -1,7 +1,7 @@
 /** A device that is lost takes the contexts that rest, too: they are no reason to fail for whoever needs room, or stops. */
 import { describe, expect, it, onTestFinished, vi } from 'vitest'
 import type { Context } from '../../src/engine/context.ts'
-import { createContextStore } from '../../src/operators/context-store.ts'
+import { createContextStore } from '../../src/operators/sessions/context-store.ts'
 import { errorOf, open, sameBytes } from '../engine/helpers.ts'
 import { createBench, event } from '../operators/harness.ts'
 import { eventually } from '../streams/helpers.ts'

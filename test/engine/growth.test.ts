@@ -11,7 +11,7 @@ import { codeOf } from '../../src/errors.ts'
 import { sha256 } from '../../src/hash.ts'
 import { blockBytes, type FreshBlock, type StateParts } from '../../src/memory.ts'
 import { openPackage } from '../../src/models/open.ts'
-import { createContextStore } from '../../src/operators/context-store.ts'
+import { createContextStore } from '../../src/operators/sessions/context-store.ts'
 import { type FamilyKey, openFamily } from '../families.ts'
 import { cutParts } from './cut-parts.ts'
 

@@ -2,7 +2,7 @@
 import fc from 'fast-check'
 import { expect, test } from 'vitest'
 import { createUnfinished } from '../../src/gateway/answer/unfinished.ts'
-import { shareOf } from '../../src/operators/shares.ts'
+import { shareOf } from '../../src/operators/pipeline/shares.ts'
 import type { ChunkInput } from '../../topics/chunks.ts'
 import { continuo, MODEL, recordsOf, start, temporary } from '../cli/helpers.ts'
 import { ask, endWithTest, logIn, type Refused, serving } from './helpers.ts'

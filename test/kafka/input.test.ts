@@ -5,7 +5,7 @@
  */
 import { type Admin, ConfigResourceTypes } from 'kafkajs'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { keepsRecords } from '../../src/operators/input-life.ts'
+import { keepsRecords } from '../../src/operators/pipeline/input-life.ts'
 import type { EventLog } from '../../src/streams/log.ts'
 import { openLog } from '../../src/streams/open.ts'
 import { topicNames } from '../../topics/index.ts'

@@ -1,8 +1,8 @@
 /** Adaptations that are ended on their way: by a cancel, by the deletion of their session, by the worker's bound. Nothing is learnt then. */
 import { describe, expect, test } from 'vitest'
 import type { Model } from '../../src/engine/types.ts'
-import { readPartitionState } from '../../src/operators/partition-state.ts'
-import { verifyLog } from '../../src/operators/verify.ts'
+import { verifyLog } from '../../src/operators/verify/verify.ts'
+import { readPartitionState } from '../../src/operators/worker/partition-state.ts'
 import { SessionManager } from '../../src/sessions/manager.ts'
 import { type ChunkInput, MAX_EVALUATIONS } from '../../topics/chunks.ts'
 import type { Adapted } from '../../topics/observations.ts'

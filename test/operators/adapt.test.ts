@@ -1,8 +1,8 @@
 /** Sessions that adapt, on a stream: what the event does and tells, that every way to the same place is the same, and what is refused. */
 import { describe, expect, test } from 'vitest'
 import type { Model } from '../../src/engine/types.ts'
-import { restoreSession } from '../../src/operators/restore.ts'
-import { verifyLog } from '../../src/operators/verify.ts'
+import { restoreSession } from '../../src/operators/snapshots/restore.ts'
+import { verifyLog } from '../../src/operators/verify/verify.ts'
 import type { Head } from '../../src/state/head.ts'
 import type { ChunkInput } from '../../topics/chunks.ts'
 import type { Adapted, Observation } from '../../topics/observations.ts'

@@ -2,7 +2,7 @@
 import { copyFileSync, existsSync, mkdirSync, readdirSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { expect, test } from 'vitest'
-import { collectPartition, orphansOf, removeTrials } from '../../src/operators/blob-gc.ts'
+import { collectPartition, orphansOf, removeTrials } from '../../src/operators/blobs/gc.ts'
 import { openLog } from '../../src/streams/open.ts'
 import { eventually } from '../streams/helpers.ts'
 import { BLOCK_BYTES, blobsIn, freshFolder, growingBenches, read, textOf } from './block-bench.ts'

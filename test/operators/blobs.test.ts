@@ -2,7 +2,7 @@
 import { copyFileSync, cpSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { expect, test } from 'vitest'
-import { verifyLog } from '../../src/operators/verify.ts'
+import { verifyLog } from '../../src/operators/verify/verify.ts'
 import { openLog } from '../../src/streams/open.ts'
 import { eventually } from '../streams/helpers.ts'
 import { BLOCK_BYTES, blobsIn, expectSameAnywhere, freshFolder, growingBenches, read, textOf } from './block-bench.ts'

@@ -6,7 +6,7 @@
 import { randomBytes } from 'node:crypto'
 import { rmSync } from 'node:fs'
 import { expect, test } from 'vitest'
-import type { Commit } from '../../src/operators/commit.ts'
+import type { Commit } from '../../src/operators/pipeline/commit.ts'
 import type { EventLog, Headers } from '../../src/streams/log.ts'
 import { openLog } from '../../src/streams/open.ts'
 import { SOURCE_LIMITS } from '../../src/streams/source.ts'

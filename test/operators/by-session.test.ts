@@ -1,7 +1,7 @@
 import fc from 'fast-check'
 import { from, lastValueFrom, Observable, of, Subject, toArray } from 'rxjs'
 import { describe, expect, test } from 'vitest'
-import { bySession, type Places } from '../../src/operators/by-session.ts'
+import { bySession, type Places } from '../../src/operators/pipeline/by-session.ts'
 
 interface Item {
   readonly key: string

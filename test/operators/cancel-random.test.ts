@@ -5,7 +5,7 @@
 import { setTimeout } from 'node:timers/promises'
 import fc from 'fast-check'
 import { expect, test } from 'vitest'
-import { readPartitionState } from '../../src/operators/partition-state.ts'
+import { readPartitionState } from '../../src/operators/worker/partition-state.ts'
 import type { ChunkInput } from '../../topics/chunks.ts'
 import { type Bench, benches, event, type Running, verified } from './harness.ts'
 

@@ -1,9 +1,9 @@
 /** `cancel`: when it takes effect, what is left of its request, and that whoever computes the session again obeys the record of it. */
 import { describe, expect, test } from 'vitest'
-import { readPartitionState } from '../../src/operators/partition-state.ts'
-import { purgePartition } from '../../src/operators/purge.ts'
-import { restoreSession } from '../../src/operators/restore.ts'
-import { verifyLog } from '../../src/operators/verify.ts'
+import { restoreSession } from '../../src/operators/snapshots/restore.ts'
+import { verifyLog } from '../../src/operators/verify/verify.ts'
+import { readPartitionState } from '../../src/operators/worker/partition-state.ts'
+import { purgePartition } from '../../src/operators/worker/purge.ts'
 import { type Cancelled, seal } from '../../src/state/head.ts'
 import { textOf } from '../../src/text.ts'
 import { DEAD_LETTER_HEADERS } from '../../topics/deadletters.ts'

@@ -2,7 +2,7 @@
 import { describe, expect, test } from 'vitest'
 import { readiness } from '../../src/observe/readiness.ts'
 import { gaps, idleness } from '../../src/observe/standing.ts'
-import type { Standing } from '../../src/operators/worker.ts'
+import type { Standing } from '../../src/operators/worker/worker.ts'
 import type { EventLog } from '../../src/streams/log.ts'
 import { openLog } from '../../src/streams/open.ts'
 import { eventually, refuses } from '../streams/helpers.ts'

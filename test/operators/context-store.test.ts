@@ -5,7 +5,11 @@ import { join } from 'node:path'
 import { beforeAll, describe, expect, it, vi } from 'vitest'
 import type { Context } from '../../src/engine/context.ts'
 import type { Model } from '../../src/engine/types.ts'
-import { type ContextStore, type ContextStoreOptions, createContextStore } from '../../src/operators/context-store.ts'
+import {
+  type ContextStore,
+  type ContextStoreOptions,
+  createContextStore,
+} from '../../src/operators/sessions/context-store.ts'
 import { processName } from '../../src/process-name.ts'
 import { openSpillFolder, SpillLost } from '../../src/state/spill.ts'
 import { errorOf, feed, open, sameBytes } from '../engine/helpers.ts'

@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest'
-import { createFair } from '../../src/operators/fair.ts'
+import { createFair } from '../../src/operators/sessions/fair.ts'
 
 /** Calls that end when they are told to, by name. */
 const stage = () => {

@@ -1,9 +1,9 @@
 /** Forks on the stream: what a child is, when it is made, what it needs afterwards, and what is refused. */
 import { expect, test } from 'vitest'
 import { openPackage } from '../../src/models/open.ts'
-import { wholeFile } from '../../src/operators/manifests.ts'
-import { readSnapshot } from '../../src/operators/snapshots.ts'
-import { verifyLog } from '../../src/operators/verify.ts'
+import { wholeFile } from '../../src/operators/snapshots/manifests.ts'
+import { readSnapshot } from '../../src/operators/snapshots/snapshots.ts'
+import { verifyLog } from '../../src/operators/verify/verify.ts'
 import type { Head } from '../../src/state/head.ts'
 import { decodeSnapshot } from '../../src/state/snapshot.ts'
 import { partitionOfKey } from '../../src/streams/murmur2.ts'

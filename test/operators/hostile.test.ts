@@ -1,6 +1,6 @@
 /** Records made to stop a partition: each becomes a dead letter that holds all of it, and the stream goes on. */
 import { expect, test } from 'vitest'
-import { verifyLog } from '../../src/operators/verify.ts'
+import { verifyLog } from '../../src/operators/verify/verify.ts'
 import type { Headers, RecordIn } from '../../src/streams/log.ts'
 import { benches, event, onBothLogsWith } from './harness.ts'
 

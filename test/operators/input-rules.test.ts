@@ -1,7 +1,7 @@
 /** Topics that others feed: sessions stay one, text asks to continue, and what was chosen once is kept. */
 import { describe, expect, test } from 'vitest'
-import { readPartitionState } from '../../src/operators/partition-state.ts'
-import { type Verification, verifyLog } from '../../src/operators/verify.ts'
+import { type Verification, verifyLog } from '../../src/operators/verify/verify.ts'
+import { readPartitionState } from '../../src/operators/worker/partition-state.ts'
 import { seal } from '../../src/state/head.ts'
 import type { EventLog, RecordIn } from '../../src/streams/log.ts'
 import { homeOf } from '../../src/streams/partitioner.ts'

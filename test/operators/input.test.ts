@@ -1,9 +1,9 @@
 /** How the records of an input become events: whose session each is, what it asks for, and what is refused. */
 import { describe, expect, test } from 'vitest'
-import { differing, homesOf, sessionOf } from '../../src/operators/input.ts'
-import { requestOf, ruled, ruleOf } from '../../src/operators/text-requests.ts'
+import { differing, homesOf, sessionOf } from '../../src/operators/pipeline/input.ts'
+import { requestOf, ruled, ruleOf } from '../../src/operators/pipeline/text-requests.ts'
+import { type ValidateOptions, validateRecord } from '../../src/operators/pipeline/validate.ts'
 import type { Valid } from '../../src/operators/types.ts'
-import { type ValidateOptions, validateRecord } from '../../src/operators/validate.ts'
 import type { StoredRecord } from '../../src/streams/log.ts'
 import { chunks } from '../../topics/chunks.ts'
 import { generateRule, type InputRules, inputRules } from '../../topics/input.ts'

@@ -2,7 +2,7 @@
 import { describe, expect, test } from 'vitest'
 import { createLineJudge } from '../../src/novelty/lines.ts'
 import { standsOut } from '../../src/novelty/stands-out.ts'
-import { verifyLog } from '../../src/operators/verify.ts'
+import { verifyLog } from '../../src/operators/verify/verify.ts'
 import { watchModel } from '../../src/places.ts'
 import { alert } from '../../topics/alerts.ts'
 import type { ChunkInput } from '../../topics/chunks.ts'

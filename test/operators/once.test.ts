@@ -1,6 +1,6 @@
 /** `once`: of all that is sent with one key, one attempt is done, wherever workers were stopped between, and the others are dead letters that name it. */
 import { describe, expect, test } from 'vitest'
-import { verifyLog } from '../../src/operators/verify.ts'
+import { verifyLog } from '../../src/operators/verify/verify.ts'
 import { textOf } from '../../src/text.ts'
 import type { ChunkInput } from '../../topics/chunks.ts'
 import { DEAD_LETTER_HEADERS } from '../../topics/deadletters.ts'

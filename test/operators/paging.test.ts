@@ -4,7 +4,11 @@ import { join } from 'node:path'
 import { beforeAll, describe, expect, it, onTestFinished, vi } from 'vitest'
 import type { Context } from '../../src/engine/context.ts'
 import { openPackage } from '../../src/models/open.ts'
-import { type ContextStore, type ContextStoreOptions, createContextStore } from '../../src/operators/context-store.ts'
+import {
+  type ContextStore,
+  type ContextStoreOptions,
+  createContextStore,
+} from '../../src/operators/sessions/context-store.ts'
 import { SpillLost } from '../../src/state/spill.ts'
 import { feed, sameBytes } from '../engine/helpers.ts'
 import { temporaryFolder } from '../engine/packages.ts'

@@ -1,6 +1,6 @@
 /** What draws found, on a stream: told with each run of tokens where it was asked for, and nothing else of it is seen. */
 import { describe, expect, test } from 'vitest'
-import { verifyLog } from '../../src/operators/verify.ts'
+import { verifyLog } from '../../src/operators/verify/verify.ts'
 import type { ChunkInput } from '../../topics/chunks.ts'
 import { hasShared } from '../engine/paths.ts'
 import { eventually } from '../streams/helpers.ts'

@@ -1,8 +1,8 @@
 /** Writes state as the owner of a partition would, every seal in order: what a version with other rules, or an enemy, may have left. */
 
 import { sha256 } from '../../src/hash.ts'
-import { readPartitionState } from '../../src/operators/partition-state.ts'
-import { readSnapshot, writeSnapshot } from '../../src/operators/snapshots.ts'
+import { readSnapshot, writeSnapshot } from '../../src/operators/snapshots/snapshots.ts'
+import { readPartitionState } from '../../src/operators/worker/partition-state.ts'
 import { type Head, type SnapshotRef, stateKey } from '../../src/state/head.ts'
 import { decodeSnapshot, encodeSnapshot } from '../../src/state/snapshot.ts'
 import type { Bench } from './harness.ts'

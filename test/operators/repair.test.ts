@@ -4,7 +4,7 @@
  */
 import { copyFileSync } from 'node:fs'
 import { expect, test } from 'vitest'
-import { collectPartition } from '../../src/operators/blob-gc.ts'
+import { collectPartition } from '../../src/operators/blobs/gc.ts'
 import { eventually } from '../streams/helpers.ts'
 import { blobsIn, fileOf, freshFolder, growingBenches, read, textOf } from './block-bench.ts'
 import { flippedBits } from './flipped.ts'

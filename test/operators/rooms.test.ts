@@ -1,9 +1,9 @@
 /** What keeps sessions in order without looking at all of them: the queue, the unsaved input, the rooms. */
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
-import { createQueue } from '../../src/operators/queue.ts'
-import { createRooms } from '../../src/operators/rooms.ts'
-import { createUnsaved } from '../../src/operators/unsaved.ts'
+import { createQueue } from '../../src/operators/pipeline/queue.ts'
+import { createRooms } from '../../src/operators/sessions/rooms.ts'
+import { createUnsaved } from '../../src/operators/sessions/unsaved.ts'
 
 describe('the queue', () => {
   test('is a list that holds each member once, whatever is added and removed', () => {

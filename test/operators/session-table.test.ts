@@ -1,7 +1,7 @@
 /** What stands between infer and commit: heads, and captures on their way to snapshots. */
 import { describe, expect, test } from 'vitest'
-import { MAX_CAPTURES } from '../../src/operators/captures.ts'
-import { createSessionTable, type SessionTable } from '../../src/operators/session-table.ts'
+import { createSessionTable, type SessionTable } from '../../src/operators/sessions/session-table.ts'
+import { MAX_CAPTURES } from '../../src/operators/snapshots/captures.ts'
 import type { Capture } from '../../src/operators/types.ts'
 import type { Head, SnapshotRef } from '../../src/state/head.ts'
 import { eventually } from '../streams/helpers.ts'

@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs'
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
-import { FEED_SLICE } from '../../src/operators/advance.ts'
+import { FEED_SLICE } from '../../src/operators/advance/advance.ts'
 import type { Headers } from '../../src/streams/log.ts'
 import { MAX_RUN } from '../../topics/chunks.ts'
 import type { Observed } from '../../topics/observations.ts'

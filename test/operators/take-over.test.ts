@@ -1,9 +1,9 @@
 /** A session of a plain decoder goes on with a memory outside: as if its tokens had been read there. */
 import { describe, expect, test } from 'vitest'
 import type { Model } from '../../src/engine/types.ts'
-import { admit } from '../../src/operators/admit.ts'
-import { clockOf } from '../../src/operators/advance.ts'
-import { takeOver } from '../../src/operators/take-over.ts'
+import { clockOf } from '../../src/operators/advance/advance.ts'
+import { admit } from '../../src/operators/sessions/admit.ts'
+import { takeOver } from '../../src/operators/sessions/take-over.ts'
 import { SessionManager } from '../../src/sessions/manager.ts'
 import { errorOf, open } from '../engine/helpers.ts'
 import { farthest, randomIds } from '../models/decoder-suite.ts'

@@ -1,8 +1,8 @@
 /** What is told of adaptations and draws stays within its contract, and within a record, whatever the engine says. */
 import { expect, test } from 'vitest'
 import type { Adapted, DrawNote, WorkResult } from '../../src/engine/work.ts'
-import { adaptedIn } from '../../src/operators/adapted.ts'
-import { MOST_IDS, perspectivesIn } from '../../src/operators/perspectives.ts'
+import { adaptedIn } from '../../src/operators/advance/adapted.ts'
+import { MOST_IDS, perspectivesIn } from '../../src/operators/advance/perspectives.ts'
 import type { Tokenized } from '../../src/operators/types.ts'
 import { MOST_STAGES, observation } from '../../topics/observations.ts'
 import type { Generated } from '../../topics/tokens.ts'

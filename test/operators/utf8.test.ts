@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import { expect, test } from 'vitest'
-import { decodeUtf8 } from '../../src/operators/utf8.ts'
+import { decodeUtf8 } from '../../src/operators/advance/utf8.ts'
 
 const decodeInPieces = (bytes: Uint8Array, cuts: readonly number[]): string => {
   let text = ''

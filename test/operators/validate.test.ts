@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest'
-import { type ValidateOptions, validateRecord } from '../../src/operators/validate.ts'
+import { type ValidateOptions, validateRecord } from '../../src/operators/pipeline/validate.ts'
 import type { StoredRecord } from '../../src/streams/log.ts'
 import { CHUNK_TYPES, chunks, MAX_EVALUATIONS, MAX_GENERATE_TOKENS, MAX_RUN } from '../../topics/chunks.ts'
 

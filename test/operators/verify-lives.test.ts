@@ -3,9 +3,9 @@
  * names what it could not recompute, and still finds what was lost or altered.
  */
 import { expect, test } from 'vitest'
-import { readPartitionState } from '../../src/operators/partition-state.ts'
-import { purgePartition } from '../../src/operators/purge.ts'
-import { type Verification, verifyLog } from '../../src/operators/verify.ts'
+import { type Verification, verifyLog } from '../../src/operators/verify/verify.ts'
+import { readPartitionState } from '../../src/operators/worker/partition-state.ts'
+import { purgePartition } from '../../src/operators/worker/purge.ts'
 import { type Head, seal } from '../../src/state/head.ts'
 import type { StoredRecord } from '../../src/streams/log.ts'
 import { textOf } from '../../src/text.ts'

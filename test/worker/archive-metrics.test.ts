@@ -2,7 +2,7 @@
 import { expect, test } from 'vitest'
 import { openPackage } from '../../src/models/open.ts'
 import { createMetrics } from '../../src/observe/metrics.ts'
-import type { Worker } from '../../src/operators/worker.ts'
+import type { Worker } from '../../src/operators/worker/worker.ts'
 import { hasShared, sharedModel } from '../engine/paths.ts'
 import { createBench, event } from '../operators/harness.ts'
 import { eventually } from '../streams/helpers.ts'

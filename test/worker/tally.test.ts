@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
 import { createTally } from '../../src/observe/tally.ts'
-import type { Commit } from '../../src/operators/commit.ts'
+import type { Commit } from '../../src/operators/pipeline/commit.ts'
 import type { Head } from '../../src/state/head.ts'
 
 /** What a tally reads of a head. */

@@ -9,8 +9,8 @@ import {
   orphansOf,
   ownerOf,
   removeTrials,
-} from '../../operators/blob-gc.ts'
-import { workersOf } from '../../operators/owner.ts'
+} from '../../operators/blobs/gc.ts'
+import { workersOf } from '../../operators/worker/owner.ts'
 import type { EventLog } from '../../streams/log.ts'
 import { command, type ExitCode } from '../command.ts'
 import { blobFlags, inputTopicFlag, logFlags, partitionsOf, sealFlags, withExistingLog } from '../common.ts'

@@ -1,6 +1,6 @@
 import { namesOf } from '../../client/topics.ts'
-import { createContextStore } from '../../operators/context-store.ts'
-import { type Repaired, repairPartition } from '../../operators/repair.ts'
+import { type Repaired, repairPartition } from '../../operators/blobs/repair.ts'
+import { createContextStore } from '../../operators/sessions/context-store.ts'
 import { checkFits } from '../../state/head.ts'
 import { historyFrom } from '../../state/history.ts'
 import { command } from '../command.ts'

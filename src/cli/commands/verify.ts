@@ -1,7 +1,7 @@
 import { namesOf } from '../../client/topics.ts'
 import { startProgress } from '../../observe/progress.ts'
-import type { Verification } from '../../operators/verify.ts'
-import { verifyAtRest } from '../../operators/verify-rest.ts'
+import { verifyAtRest } from '../../operators/verify/rest.ts'
+import type { Verification } from '../../operators/verify/verify.ts'
 import { command } from '../command.ts'
 import {
   blobFlags,

@@ -7,8 +7,8 @@ import { batched, chunkRecord } from '../../client/chunks.ts'
 import { headersOf, textIn } from '../../client/records.ts'
 import type { Tail } from '../../client/tail.ts'
 import { ContinuoError } from '../../errors.ts'
-import { ASKED_HEADER } from '../../operators/asked.ts'
-import { SHARE_HEADER } from '../../operators/shares.ts'
+import { ASKED_HEADER } from '../../operators/pipeline/asked.ts'
+import { SHARE_HEADER } from '../../operators/pipeline/shares.ts'
 import type { EventLog, Headers, RecordIn, StoredRecord } from '../../streams/log.ts'
 import { Refusal } from '../refusal.ts'
 import type { Unfinished } from './unfinished.ts'
@@ -57,7 +57,7 @@ export type Fed = ChunkInput | FedTo
 
 const isOfOther = (fed: Fed): fed is FedTo => Array.isArray(fed)
 
-/** What stands beside an event, for gateways that are asked for it later (operators/asked.ts). */
+/** What stands beside an event, for gateways that are asked for it later (operators/pipeline/asked.ts). */
 export type AskedWith = (event: ChunkInput) => Uint8Array | undefined
 
 /**

@@ -6,7 +6,7 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import type { TopicNames } from '../../../topics/index.ts'
 import type { BoardReport } from '../../observe/board.ts'
-import { isGenesisCursor } from '../../operators/partition-state.ts'
+import { isGenesisCursor } from '../../operators/worker/partition-state.ts'
 import type { Head, PartitionCursor } from '../../state/head.ts'
 import type { EventLog, StoredRecord } from '../../streams/log.ts'
 import type { SessionsView, SessionView, StateWatcher } from '../sessions-view.ts'

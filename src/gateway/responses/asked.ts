@@ -1,12 +1,12 @@
 /**
  * What was asked of a response: the members that the response says again, and the items of its input. They stand in the log beside the `generate` event
- * (operators/asked.ts), so every gateway tells them alike.
+ * (operators/pipeline/asked.ts), so every gateway tells them alike.
  */
 import { promisify } from 'node:util'
 import { deflateRaw, inflateRaw } from 'node:zlib'
 import { z } from 'zod'
 import { textIn } from '../../client/records.ts'
-import { ASKED_HEADER } from '../../operators/asked.ts'
+import { ASKED_HEADER } from '../../operators/pipeline/asked.ts'
 import type { StoredRecord } from '../../streams/log.ts'
 import type { Topics } from '../answer/ask.ts'
 import { Refusal } from '../refusal.ts'

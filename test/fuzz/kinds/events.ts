@@ -4,9 +4,9 @@
  */
 import { join } from 'node:path'
 import { openPackage } from '../../../src/models/open.ts'
-import { validateRecord } from '../../../src/operators/validate.ts'
-import { verifyLog } from '../../../src/operators/verify.ts'
-import { startWorker } from '../../../src/operators/worker.ts'
+import { validateRecord } from '../../../src/operators/pipeline/validate.ts'
+import { verifyLog } from '../../../src/operators/verify/verify.ts'
+import { startWorker } from '../../../src/operators/worker/worker.ts'
 import type { RecordIn } from '../../../src/streams/log.ts'
 import { openLog } from '../../../src/streams/open.ts'
 import { TOPICS, topicNames } from '../../../topics/index.ts'

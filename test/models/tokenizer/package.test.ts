@@ -5,7 +5,7 @@ import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import { codeOf, messageOf } from '../../../src/errors.ts'
 import { openTokenizer } from '../../../src/models/tokenizer/index.ts'
-import { decodeUtf8 } from '../../../src/operators/utf8.ts'
+import { decodeUtf8 } from '../../../src/operators/advance/utf8.ts'
 import { hasShared, sharedModel } from '../../engine/paths.ts'
 import { byteLevel, fallback, inPieces, type Json, KINDS, open, readText } from './fixtures.ts'
 

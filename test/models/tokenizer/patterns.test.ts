@@ -3,7 +3,7 @@ import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import { codeOf, messageOf } from '../../../src/errors.ts'
 import { compilePattern, UnsupportedPattern } from '../../../src/models/tokenizer/regex.ts'
-import { tokenizeEvent } from '../../../src/operators/tokenize.ts'
+import { tokenizeEvent } from '../../../src/operators/pipeline/tokenize.ts'
 import { byteLevel, type Json, open, readText, splitBy, wholeBy } from './fixtures.ts'
 
 const opened = (pattern: string) => open(byteLevel({ pre_tokenizer: splitBy(pattern) }))

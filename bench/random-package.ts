@@ -2,7 +2,7 @@
 import { createHash } from 'node:crypto'
 import { mkdir, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { type TensorSpec, writeTensors } from '../src/models/package-writer.ts'
+import { type TensorSpec, writeTensors } from '../src/models/files/package-writer.ts'
 
 /** Name, shape, and approximate magnitude of the numbers. */
 export type Entry = readonly [name: string, extents: readonly number[], size: number]

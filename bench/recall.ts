@@ -21,7 +21,7 @@ import { type Fact, factsFrom, isRight, longText, question, randomFrom, stated, 
 import { count, table } from '../src/cli/output.ts'
 import type { Context, EngineContext } from '../src/engine/context.ts'
 import type { Model } from '../src/engine/types.ts'
-import { type MemoryJson, readMemoryJson } from '../src/models/memory-json.ts'
+import { type MemoryJson, readMemoryJson } from '../src/models/families/memory-json.ts'
 import { openModel } from '../src/models/open.ts'
 import { parseArgs } from './options.ts'
 

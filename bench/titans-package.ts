@@ -1,8 +1,8 @@
 /** Writes Titans packages of any shape for benches: random bf16 weights with stable initial values (docs/titans.md). */
 import { mkdir, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { type TensorSpec, writeTensors } from '../src/models/package-writer.ts'
-import { ropeIncrement } from '../src/models/titans-config.ts'
+import { ropeIncrement } from '../src/models/families/titans-config.ts'
+import { type TensorSpec, writeTensors } from '../src/models/files/package-writer.ts'
 
 export interface TitansShape {
   readonly composition: 'mac' | 'mag' | 'mal'

@@ -6,7 +6,7 @@
  */
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { writeTensors } from '../src/models/package-writer.ts'
+import { writeTensors } from '../src/models/files/package-writer.ts'
 import { RWKV7_0B1 } from './rwkv7-package.ts'
 import { modelDir } from './support.ts'
 

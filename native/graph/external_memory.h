@@ -99,7 +99,8 @@ struct ExternalMemory {
 };
 
 // Reads the member "memory" of a graph whose declarations are read, and finds its persistents. The graph's builder has
-// judged memory.json (src/models/memory-json.ts); here numbers that the engine's sums and sizes rely on are checked.
+// judged memory.json (src/models/families/memory-json.ts); here numbers that the engine's sums and sizes rely on are
+// checked.
 Result<ExternalMemory> read_external_memory(const json::Value& item, const Graph& graph);
 // Bytes of one archived block.
 size_t payload_bytes(const ExternalMemory& memory);

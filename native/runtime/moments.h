@@ -1,7 +1,7 @@
 // Second moments Σ x xᵀ of the rows x that matrices are multiplied with. They say how much the rounding of a weight
-// changes the outputs (src/models/rounding.ts). An executor that is given some adds every row of its products to them.
-// Rows are added 128 at a time, in the order in which they come: so the sums do not depend on how a text was cut into
-// steps.
+// changes the outputs (src/models/quantize/rounding.ts). An executor that is given some adds every row of its products
+// to them. Rows are added 128 at a time, in the order in which they come: so the sums do not depend on how a text was
+// cut into steps.
 #pragma once
 
 #include <cstddef>

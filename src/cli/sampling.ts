@@ -14,8 +14,8 @@ import { messageOf } from '../errors.ts'
 import { faultOfGrammar } from '../grammar/index.ts'
 import { schemaFault } from '../issues.ts'
 import { parseJson } from '../json.ts'
+import { recommendedSampling } from '../models/files/sampling.ts'
 import type { ModelPackage } from '../models/open.ts'
-import { recommendedSampling } from '../models/sampling.ts'
 import { isUsage, list, on, optional, real, usage, type Values, whole } from './flags.ts'
 
 /** Schemas and grammars take 64 KiB without white space. */

@@ -9,7 +9,7 @@ import type { DecoderShape } from '../engine/types.ts'
 import { ContinuoError } from '../errors.ts'
 import { schemaFault } from '../issues.ts'
 import type { MemoryDeclaration } from '../memory.ts'
-import type { MemoryOption } from './memory-json.ts'
+import type { MemoryOption } from './families/memory-json.ts'
 
 /** Experts that lie in a store beside the weights. */
 export interface StoredExperts {

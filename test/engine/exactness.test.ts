@@ -1,7 +1,7 @@
 /** One arithmetic, all of it at once: instruction sets × threads × chunks × batches, on plain and on quantised weights, with every family. */
 import { beforeAll, describe, expect, it } from 'vitest'
 import { type IsaCase, judge, runExactness } from '../../src/cli/bench/exactness.ts'
-import { quantizePackage } from '../../src/models/quantize.ts'
+import { quantizePackage } from '../../src/models/quantize/quantize.ts'
 import { FAMILIES, openFamily } from '../families.ts'
 import { newOut } from '../models/helpers.ts'
 import { randomRwkv7, safetensors, temporaryFolder, writePackage } from './packages.ts'

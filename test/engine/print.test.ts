@@ -9,8 +9,8 @@ import { inspectTensors } from '../../src/engine/inspect.ts'
 import type { TensorEntry } from '../../src/engine/native.ts'
 import { planGraph } from '../../src/engine/plan.ts'
 import { aligned, persistentSizes, printGraph, storedConstants } from '../../src/engine/print.ts'
+import { readConfig } from '../../src/models/files/package.ts'
 import { families } from '../../src/models/index.ts'
-import { readConfig } from '../../src/models/package.ts'
 import { hasShared, sharedModel } from './paths.ts'
 
 /** One of everything: loop, branches on an index and on a value, an early return, a table, a ring, growth, families, quantisation. */

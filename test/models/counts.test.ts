@@ -5,7 +5,7 @@ import { join } from 'node:path'
 import { afterAll, describe, expect, test } from 'vitest'
 import { canonicalJson } from '../../src/engine/fingerprint.ts'
 import { openPackage } from '../../src/models/open.ts'
-import { quantizePackage } from '../../src/models/quantize.ts'
+import { quantizePackage } from '../../src/models/quantize/quantize.ts'
 import { errorOf } from '../engine/helpers.ts'
 import { goodPackages, writeFiles } from '../fuzz/packages.ts'
 

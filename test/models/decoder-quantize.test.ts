@@ -1,6 +1,6 @@
 import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
-import { quantizePackage } from '../../src/models/quantize.ts'
+import { quantizePackage } from '../../src/models/quantize/quantize.ts'
 import { feed, open } from '../engine/helpers.ts'
 import { safetensors, writePackage } from '../engine/packages.ts'
 import { farthest, randomIds } from './decoder-suite.ts'

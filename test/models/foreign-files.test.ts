@@ -5,8 +5,8 @@ import { join } from 'node:path'
 import { gzipSync } from 'node:zlib'
 import { describe, expect, test } from 'vitest'
 import { findModel } from '../../src/hub/cache.ts'
+import { readPackage } from '../../src/models/files/package.ts'
 import { openPackage } from '../../src/models/open.ts'
-import { readPackage } from '../../src/models/package.ts'
 
 const DEMO = join(import.meta.dirname, '..', '..', 'models', 'demo')
 const POINTER = 'version https://git-lfs.github.com/spec/v1\noid sha256:6b0f\nsize 6291456\n'

@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest'
-import { quantizePackage } from '../../src/models/quantize.ts'
+import { quantizePackage } from '../../src/models/quantize/quantize.ts'
 import { bits, errorOf, feed, open } from '../engine/helpers.ts'
 import { safetensors, writePackage } from '../engine/packages.ts'
 import { farthest, randomIds } from './decoder-suite.ts'

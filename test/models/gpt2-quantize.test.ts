@@ -1,6 +1,6 @@
 import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
-import { quantizePackage } from '../../src/models/quantize.ts'
+import { quantizePackage } from '../../src/models/quantize/quantize.ts'
 import { feed, open } from '../engine/helpers.ts'
 import { type Dtype, rounded, safetensors, type Tensor, type Tensors, writePackage } from '../engine/packages.ts'
 import { type Gpt2Sizes, gpt2ConfigOf, gpt2Oracle, randomGpt2, withPrefix } from './gpt2.ts'

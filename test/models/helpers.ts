@@ -1,6 +1,6 @@
 /** Small random packages, and the call that quantises them. */
 import { join } from 'node:path'
-import { type QuantizeRequest, quantizePackage } from '../../src/models/quantize.ts'
+import { type QuantizeRequest, quantizePackage } from '../../src/models/quantize/quantize.ts'
 import {
   type Dtype,
   randomRwkv7,

@@ -1,7 +1,13 @@
 /** Every memory.json that cannot be, with its sentence: by itself, for its model, and beside tensors that do not fit it. */
 import { describe, expect, test } from 'vitest'
 import type { OpenModelOptions } from '../../src/engine/options.ts'
-import { defaultMemory, type MemoryModel, memoryFor, mostSlots, readMemoryJson } from '../../src/models/memory-json.ts'
+import {
+  defaultMemory,
+  type MemoryModel,
+  memoryFor,
+  mostSlots,
+  readMemoryJson,
+} from '../../src/models/families/memory-json.ts'
 import { describePackage } from '../../src/models/open.ts'
 import { errorOf, open } from '../engine/helpers.ts'
 import { safetensors, temporaryFolder } from '../engine/packages.ts'

@@ -2,7 +2,7 @@ import { appendFileSync, existsSync, mkdirSync, readdirSync, readFileSync, write
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { inspectTensors } from '../../src/engine/inspect.ts'
-import type { QuantizeRequest } from '../../src/models/quantize.ts'
+import type { QuantizeRequest } from '../../src/models/quantize/quantize.ts'
 import { errorOf } from '../engine/helpers.ts'
 import { randomRwkv7, rawSafetensors, safetensors, temporaryFolder, writePackage } from '../engine/packages.ts'
 import { CONFIG, newOut, q8, SIZES, write } from './helpers.ts'

@@ -6,8 +6,8 @@
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
-import { type GroupSize, quantizePackage } from '../../src/models/quantize.ts'
-import type { TargetName } from '../../src/models/quantizers.ts'
+import { type GroupSize, quantizePackage } from '../../src/models/quantize/quantize.ts'
+import type { TargetName } from '../../src/models/quantize/quantizers.ts'
 import { feed, generate, open } from '../engine/helpers.ts'
 import { newOut } from './helpers.ts'
 

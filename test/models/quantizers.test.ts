@@ -1,7 +1,7 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
-import { F16_INFINITY, F16_VALUES, nearestF16 } from '../../src/models/floats.ts'
-import { packTrits, quantizeRow, TARGETS } from '../../src/models/quantizers.ts'
+import { F16_INFINITY, F16_VALUES, nearestF16 } from '../../src/models/quantize/floats.ts'
+import { packTrits, quantizeRow, TARGETS } from '../../src/models/quantize/quantizers.ts'
 import { half } from './quantized.ts'
 
 // The reference: plain double arithmetic over arrays, F16 by searching the list of all of them.

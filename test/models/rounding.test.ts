@@ -1,8 +1,8 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
-import { F16_INFINITY, F16_VALUES } from '../../src/models/floats.ts'
-import { TARGETS } from '../../src/models/quantizers.ts'
-import { type Rounding, rounderOf, searchScale, upperFactor } from '../../src/models/rounding.ts'
+import { F16_INFINITY, F16_VALUES } from '../../src/models/quantize/floats.ts'
+import { TARGETS } from '../../src/models/quantize/quantizers.ts'
+import { type Rounding, rounderOf, searchScale, upperFactor } from '../../src/models/quantize/rounding.ts'
 import { random } from '../engine/packages.ts'
 
 const GROUP = 32

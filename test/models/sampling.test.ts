@@ -1,8 +1,8 @@
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
-import { readGeneration } from '../../src/models/generation.ts'
-import { recommendedSampling } from '../../src/models/sampling.ts'
+import { readGeneration } from '../../src/models/files/generation.ts'
+import { recommendedSampling } from '../../src/models/files/sampling.ts'
 import { temporaryFolder } from '../engine/packages.ts'
 
 const read = (content: unknown) => {

@@ -13,10 +13,10 @@ import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
 import { callNative } from '../../src/engine/native.ts'
-import { MEMORY_FILE } from '../../src/models/memory-json.ts'
-import { DEFAULT_SLOTS, LEARNED } from '../../src/models/ngram-memory.ts'
+import { MEMORY_FILE } from '../../src/models/families/memory-json.ts'
+import { DEFAULT_SLOTS, LEARNED } from '../../src/models/families/ngram-memory.ts'
 import { openPackage } from '../../src/models/open.ts'
-import { writeFolder, writeTensors } from '../../src/models/package-writer.ts'
+import { writeFolder, writeTensors } from '../../src/models/files/package-writer.ts'
 
 const { values, positionals } = parseArgs({
   allowPositionals: true,

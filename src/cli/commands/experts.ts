@@ -64,7 +64,7 @@ export const experts = command({
       )
     }
     const { checkExperts, packExperts } = await import('../../experts/pack.ts')
-    const { findExperts } = await import('../../models/experts-source.ts')
+    const { findExperts } = await import('../../models/files/experts-source.ts')
     return interruptible(flags.json, 'Stopping after this layer. Once more ends at once.', async (work) => {
       let done = 0
       const request = {

@@ -1,4 +1,4 @@
-import type { Rounding } from '../../models/rounding.ts'
+import type { Rounding } from '../../models/quantize/rounding.ts'
 import { command } from '../command.ts'
 import { threadsFlag } from '../common.ts'
 import { choice, needed, optional, usage } from '../flags.ts'
@@ -40,7 +40,7 @@ export const quantize = command({
     const rounding = ROUNDINGS.find((name) => name === flags.rounding)
     if (flags.rounding !== undefined && rounding === undefined)
       throw usage(`--rounding is one of ${ROUNDINGS.join(', ')}; "${flags.rounding}" is none of them.`)
-    const { defaultOut, GROUPS, quantizePackage } = await import('../../models/quantize.ts')
+    const { defaultOut, GROUPS, quantizePackage } = await import('../../models/quantize/quantize.ts')
     const out = flags.out ?? defaultOut(dir!, to)
     const group = GROUPS.find((size) => String(size) === flags.group)!
     const stopping = 'Stopping: removing what was written. Once more ends at once.'

@@ -8,7 +8,7 @@
  * context; `windowKeys` and `windowValues`, [layers, window, G·d], of those that see a window.
  */
 import { autoDim, plus, ring, type Table, type Value } from '../../engine/builder-types.ts'
-import type { MemorySettings } from '../memory-json.ts'
+import type { MemorySettings } from '../families/memory-json.ts'
 import type { LayerKind } from './kinds.ts'
 import type { Build } from './language-model.ts'
 import { linear, type Place } from './linear.ts'

@@ -7,7 +7,7 @@
  */
 import { autoDim, type Counter, plus, ring, type Table, type Value } from '../../engine/builder-types.ts'
 import { BLOCK_POSITIONS } from '../../memory.ts'
-import { type MemorySettings, mostSlots, payloadBytes } from '../memory-json.ts'
+import { type MemorySettings, mostSlots, payloadBytes } from '../families/memory-json.ts'
 import type { LayerKind } from './kinds.ts'
 import type { Build } from './language-model.ts'
 

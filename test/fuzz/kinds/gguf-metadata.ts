@@ -1,8 +1,8 @@
 /** GGUF files as far as their headers: their bytes damaged, or what their metadata say. No weights are loaded. */
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { readPackage } from '../../../src/models/package.ts'
-import { readText } from '../../../src/models/package-text.ts'
+import { readPackage } from '../../../src/models/files/package.ts'
+import { readText } from '../../../src/models/files/package-text.ts'
 import { randomRwkv7 } from '../../engine/packages.ts'
 import { plainF32 } from '../../models/containers.ts'
 import { BASE, randomDecoder } from '../../models/decoders.ts'

@@ -2,7 +2,7 @@
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { inspectFiles } from '../../../src/engine/inspect.ts'
-import { checkShards, readShards } from '../../../src/models/shards.ts'
+import { checkShards, readShards } from '../../../src/models/files/shards.ts'
 import { safetensors } from '../../engine/packages.ts'
 import { randomGpt2 } from '../../models/gpt2.ts'
 import type { OpenKind } from '../kind.ts'

@@ -5,7 +5,7 @@ import { join } from 'node:path'
 import fc from 'fast-check'
 import { describe, expect, onTestFinished, test } from 'vitest'
 import { codeOf, messageOf } from '../../../src/errors.ts'
-import { readText as readTextOf } from '../../../src/models/package-text.ts'
+import { readText as readTextOf } from '../../../src/models/files/package-text.ts'
 import { openVocabMerges } from '../../../src/models/tokenizer/index.ts'
 import { byteLevel, cuts, inPieces, readText, text, wholeBy } from './fixtures.ts'
 

@@ -60,7 +60,6 @@ struct Item {
   std::shared_ptr<Context> context;
   std::vector<int32_t> tokens;  // [tokens to feed]
   bool nats = false;            // whether the surprisals of `tokens` are asked for
-  bool hidden = false;          // whether the sum of the hidden vectors of `tokens` is asked for, and the last one
   uint32_t count = 0;           // tokens to generate, at most
   Sampling sampling;
   std::vector<int32_t> end_tokens = {};
@@ -74,6 +73,8 @@ struct Item {
   bool perspectives = false;
   // In place of tokens to feed or to generate.
   std::optional<std::variant<MemoryRequest, AdaptRequest>> request = {};
+  // Whether the sum of the hidden vectors of `tokens` is asked for, and the last one.
+  bool hidden = false;
 
   bool is_end(int32_t token) const {
     return std::find(end_tokens.begin(), end_tokens.end(), token) != end_tokens.end();

@@ -15,8 +15,8 @@ import { parseArgs } from 'node:util'
 import { callNative } from '../../src/engine/native.ts'
 import { MEMORY_FILE } from '../../src/models/families/memory-json.ts'
 import { DEFAULT_SLOTS, LEARNED } from '../../src/models/families/ngram-memory.ts'
-import { openPackage } from '../../src/models/open.ts'
 import { writeFolder, writeTensors } from '../../src/models/files/package-writer.ts'
+import { openPackage } from '../../src/models/open.ts'
 
 const { values, positionals } = parseArgs({
   allowPositionals: true,

@@ -1,4 +1,4 @@
-/** Requests by whoever holds the gateway, without a connection: they meet every check, bound and refusal that those of clients meet. */
+/** Requests of the process that holds the gateway, without a connection: they pass every check, bound and refusal that a client's requests pass. */
 import { AsyncLocalStorage } from 'node:async_hooks'
 import type { FastifyInstance } from 'fastify'
 

@@ -1,4 +1,4 @@
-/** Whether the gateway's address can be had, asked before a log or a model is opened. */
+/** Checks that the gateway's address is free, before a log or a model is opened. */
 import { once } from 'node:events'
 import { createServer } from 'node:net'
 import { ContinuoError } from '../errors.ts'

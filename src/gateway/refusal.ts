@@ -1,4 +1,4 @@
-/** What the gateway answers where it cannot do what was asked: a status and a sentence, in the shape that OpenAI's clients read. */
+/** The gateway's refusals: a status and a sentence, in the shape that OpenAI's clients read. */
 import { ContinuoError, type codeOf, messageOf } from '../errors.ts'
 
 export class Refusal extends Error {

@@ -1,4 +1,4 @@
-/** Our own API: sessions, events into them, and what comes of them as server-sent events whose ids are positions of the topic. */
+/** Continuo's own API: sessions, events into them, and their outputs as server-sent events whose ids are positions of the topic. */
 import { randomUUID } from 'node:crypto'
 import type { FastifyInstance, FastifyReply } from 'fastify'
 import { z } from 'zod'

@@ -1,4 +1,4 @@
-/** ask: events of one session into the log, and what the worker makes of them out of it. */
+/** ask: appends the events of one session to the log, and reads from the log what the worker answers. */
 import type { ChunkInput } from '../../../topics/chunks.ts'
 import { DEAD_LETTER_HEADERS } from '../../../topics/deadletters.ts'
 import type { TopicNames } from '../../../topics/index.ts'

@@ -1,4 +1,4 @@
-/** What a request of any protocol asks of a session, and what the shapes of their answers differ in. */
+/** What a request of any protocol asks of a session (`Asking`), and how the answers of the protocols differ (`Shape`). */
 import type { ChunkInput, Grammar } from '../../../topics/chunks.ts'
 import { generateEvent } from '../../client/chunks.ts'
 import type { CallForm } from '../../models/chat/calls.ts'

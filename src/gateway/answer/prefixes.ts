@@ -1,11 +1,11 @@
 /**
- * Prefixes that were read before. A prompt of some length leaves sessions in the log that stand at places of it and go no further; a later request
- * that begins with the same ids is a fork of the longest of them, and reads only what is new. The name of such a session says how many ids it has
- * read, and their hash, so the index follows from the heads of the state topic: any gateway has it, also after a restart.
+ * Prefixes that were read before. A prompt of some length leaves sessions in the log that stand at places of it and read nothing more; a later
+ * request that begins with the same ids is a fork of the longest of them, and reads only the ids behind it. The name of such a session says how many
+ * ids it has read, and has their hash, so the index follows from the heads of the state topic: any gateway has it, also after a restart.
  *
- * A session stands at the end of a prompt, behind its answer, where it parts from one that was asked lately, and, of one that begins like none before,
- * at `SMALLEST` and its doubles. So a prompt leaves a number of them that grows at most with the logarithm of its length, and where many prompts have
- * one beginning there is one at its very end.
+ * Such sessions stand at the end of a prompt, behind its answer, where the prompt parts from a recent one, and, if it begins like no earlier prompt,
+ * at `SMALLEST` and its doubles. So their number grows at most with the logarithm of the prompt's length, and where many prompts have one beginning
+ * there is a session at its very end.
  */
 import { createHash, randomUUID } from 'node:crypto'
 import { endianness } from 'node:os'

@@ -1,4 +1,4 @@
-/** A text of a request that is read in a session of its own, for what the worker tells of it. */
+/** Reads a text of a request in a session of its own, for what the worker reports of it. */
 import type { ChunkInput } from '../../../topics/chunks.ts'
 import type { Observation, Observed } from '../../../topics/observations.ts'
 import { recordAsJson } from '../../client/records.ts'

@@ -1,4 +1,4 @@
-/** Where the session of a request stands before it: what it was answered last, and whether it can go on. */
+/** The state of a request's session before the request: its last answer, and whether it can go on. */
 import type { Generated } from '../../../topics/tokens.ts'
 import { Refusal } from '../refusal.ts'
 import type { Service } from '../service.ts'

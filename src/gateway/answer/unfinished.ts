@@ -1,7 +1,7 @@
 /**
- * What this gateway has sent and no worker has finished yet, by session and by key. Beyond a bound it takes no more of that session or key, so that who
- * sends faster than can be worked off hears of it, and the log does not grow with what nobody has read. What is finished is told by the partition
- * cursors of the state topic. Other gateways, and producers of the topic, have a count of their own or none.
+ * The events that this gateway has sent and no worker has finished yet, by session and by key. Beyond a bound the gateway takes no more of that
+ * session or key, so that a client that sends faster than workers read is told, and the log does not grow with events that no worker has read. The
+ * partition cursors of the state topic say what is finished. Other gateways, and producers of the topic, have a count of their own or none.
  */
 import type { ChunkInput } from '../../../topics/chunks.ts'
 import { isFinished, type Position } from '../../streams/watermark.ts'

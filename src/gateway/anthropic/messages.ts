@@ -1,4 +1,7 @@
-/** Messages of Anthropic's clients as those of a conversation: calls stand in blocks of answers, and their results in blocks of what the user says. */
+/**
+ * Turns the messages of Anthropic's clients into messages of a conversation: calls are blocks of answers, their results blocks of the user's
+ * messages.
+ */
 import { z } from 'zod'
 import type { Message } from '../../models/chat/index.ts'
 import type { Call } from '../../models/chat/types.ts'

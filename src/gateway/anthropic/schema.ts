@@ -1,6 +1,6 @@
 /**
- * What is taken of the requests that Anthropic's clients send. As with OpenAI's, what the engine does not have is refused with a sentence, but where its
- * value asks for nothing, and nothing is ignored.
+ * Schemas of the requests that Anthropic's clients send. As with OpenAI's, a parameter that the engine does not have is refused with a sentence,
+ * unless its value has no effect; nothing is ignored.
  */
 import { z } from 'zod'
 import { generate } from '../../../topics/chunks.ts'

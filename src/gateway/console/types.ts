@@ -1,4 +1,4 @@
-/** What the console's page is told, as JSON. Types only: the page's modules read this file too. */
+/** The JSON that the console's page receives. Types only: the page's modules read this file too. */
 
 /** Said once at the beginning of a stream. */
 export interface Hello {

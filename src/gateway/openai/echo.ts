@@ -1,6 +1,6 @@
 /**
- * `echo`: the prompt before its continuation, with the logarithm of the probability that each of its tokens had, as evaluation harnesses ask for it. What
- * a token had is the surprisal that a session tells of what it reads. Alternatives are told of generated tokens alone; where they are asked for, the
+ * `echo`: the prompt before its continuation, with the log probability of each of its tokens, as evaluation harnesses ask for it. The log probability
+ * is the surprisal that a session reports of tokens that it reads. Alternatives are reported of generated tokens alone; where they are asked for, the
  * prompt is generated token by token, each forced by a bias, which changes neither its probability nor those beside it.
  */
 import { randomUUID } from 'node:crypto'

@@ -1,6 +1,7 @@
 /**
- * /v1/embeddings, as OpenAI's clients ask: each input is read in a session of its own, and its vector is the mean of the hidden vectors behind its tokens, or
- * the last of them. They are those from which the model computes what comes next; no model is trained here to make near vectors of texts that mean alike.
+ * /v1/embeddings, as OpenAI's clients ask: each input is read in a session of its own, and its vector is the mean of the hidden vectors behind its
+ * tokens, or the last of them. The model computes the logits of the next token from these vectors; no shipped model is trained to give similar
+ * vectors to texts of similar meaning.
  */
 import { randomUUID } from 'node:crypto'
 import type { FastifyInstance, FastifyRequest } from 'fastify'

@@ -1,6 +1,6 @@
 /**
- * Messages of chats and items of responses, as clients send them: also those that this gateway gave, or another server of the protocol, with all
- * that it put beside the text.
+ * Messages of chats and items of responses, as clients send them: also those that this gateway or another server of the protocol returned, with all
+ * members that it put beside the text.
  */
 import { z } from 'zod'
 import type { Message } from '../../models/chat/index.ts'

@@ -1,6 +1,6 @@
 /**
- * What is taken of the requests that OpenAI's clients send. A parameter that the engine does not have is refused with a sentence, but where its
- * value changes nothing; one that nobody knows is refused, too. Nothing is ignored.
+ * Schemas of the requests that OpenAI's clients send. A parameter that the engine does not have is refused with a sentence, unless its value has no
+ * effect; an unknown parameter is refused, too. Nothing is ignored.
  */
 import { isDeepStrictEqual } from 'node:util'
 import { z } from 'zod'

@@ -1,6 +1,6 @@
 /**
- * /v1/responses/compact. Nothing is summarized here: a conversation is compacted into the state of a session that has read it, so it is gone on with by
- * one small item, and is not read again. A response before it is not read either: the session is a fork of its own.
+ * /v1/responses/compact. Nothing is summarized here: a conversation is compacted into the state of a session that has read it. One small item stands
+ * for it in later requests, and it is not read again. With a response before it nothing is read either: the session is a fork of the response's own.
  */
 import type { FastifyInstance } from 'fastify'
 import { z } from 'zod'

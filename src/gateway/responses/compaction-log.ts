@@ -1,6 +1,6 @@
 /**
  * Compactions as the log has them. An item of the type `compaction` is opaque to clients: it names a session that has read the conversation, and the
- * record of the log that has its messages. What it stands for is nothing less than all of it.
+ * record of the log that has its messages, so all of the conversation can be had again.
  */
 
 import { randomBytes } from 'node:crypto'

@@ -1,4 +1,4 @@
-/** What a response was asked, item by item, and its deletion. */
+/** Routes for the input items of a response, and for its deletion. */
 import type { FastifyInstance } from 'fastify'
 import { z } from 'zod'
 import { type Answering, OWN_SESSION } from '../answer/job.ts'

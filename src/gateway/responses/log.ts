@@ -1,4 +1,4 @@
-/** Responses as the log has them: how far each is, and what it was asked, for the routes that are given an id. */
+/** Responses as the log has them: how far each is, and what its request was, for the routes that are given an id. */
 import { DEAD_LETTER_HEADERS } from '../../../topics/deadletters.ts'
 import type { Generated } from '../../../topics/tokens.ts'
 import { headersOf, textIn } from '../../client/records.ts'

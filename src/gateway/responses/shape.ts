@@ -1,6 +1,6 @@
 /**
  * The shape of a response on the wire, whole and in events. All of it follows from its records and its id, which says where in the log they are, so
- * whoever tells it tells the same.
+ * every gateway returns the same.
  */
 import type { FastifyRequest } from 'fastify'
 import type { Shape, Usage } from '../answer/job.ts'

@@ -1,7 +1,7 @@
 /**
- * /v1/responses over a WebSocket: a message `response.create` is a request, and the events of its stream are messages. Each is put through the route of
- * HTTP as a request of its own, with the headers of the connection, so its schema, keys and bounds are the same. One response of a connection is made at
- * a time; what is sent meanwhile waits, up to a bound. No message ends more than its connection.
+ * /v1/responses over a WebSocket: a message `response.create` is a request, and the events of its stream are messages. Each request passes through
+ * the route of HTTP as one of its own, with the headers of the connection, so its schema, keys and bounds are the same. One response of a connection
+ * is made at a time; what is sent meanwhile waits, up to a bound. No message ends more than its connection.
  */
 
 import type { Socket } from 'node:net'

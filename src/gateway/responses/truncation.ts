@@ -1,4 +1,4 @@
-/** `truncation` of a response: a conversation that is too long for a context is read without its oldest turns, where that was asked for. */
+/** `truncation` of a response: a conversation that is too long for a context is read without its oldest turns, if the request asks for that. */
 import type { Tools } from '../../models/chat/form.ts'
 import type { ChatForm, Message } from '../../models/chat/index.ts'
 import type { Job, Prompt, Standing } from '../answer/job.ts'

@@ -1,4 +1,4 @@
-/** How a request's tokens are drawn, as the engine is told; and what it tells of other tokens. */
+/** Tells the engine how a request's tokens are drawn, and reads from its result the likeliest other tokens. */
 import type { Generated } from '../../../topics/tokens.ts'
 import type { Generate, WorkResult } from '../../engine/work.ts'
 import type { Generate as Request } from '../types.ts'

@@ -3,9 +3,9 @@
  * letter, and so is everything that comes for the session until a `boundary` with `reset` begins a new context on the same clock, or
  * a `close` ends it. Clock, chain, sums and the snapshot stay as they were after its last finished step.
  *
- * There are two causes. *computation*: the state stopped being finite. That follows from the events, and every replay comes to it
- * again. *storage*: the state that the log should hold cannot be had any more. That follows from nothing, so it is decided once, and
- * the records that say so (the head, the dead letter) commit together and are obeyed from then on.
+ * There are two causes. *computation*: the state stopped being finite. That follows from the events, and every replay comes to it again. *storage*:
+ * the state that the log should hold is lost. That does not follow from the events, so it is decided once, and the records that say so (the head, the
+ * dead letter) commit together and are obeyed from then on.
  */
 import type { Stopped } from '../../../topics/state.ts'
 import { ContinuoError } from '../../errors.ts'

@@ -1,4 +1,4 @@
-/** Where the archived blocks of a session's newest snapshot lie durably, for people. No blob is read for it. */
+/** Says, for people, where the archived blocks of a session's newest snapshot are stored. No blob is read for it. */
 import type { TopicNames } from '../../../topics/index.ts'
 import { nameIn } from '../../blobs/shared.ts'
 import type { BlobName } from '../../blobs/store.ts'

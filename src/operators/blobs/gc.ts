@@ -3,9 +3,9 @@
  * (blobs/garbage.ts), when it outweighs what lives; here all of it goes, also what nobody counts any more: in the topic of a log that went to a store,
  * and folders of logs that are gone.
  *
- * The order is that of blobs/garbage.ts, with a claim in place of quiet moments: who claims a partition fences the worker that had it, and reads the
- * heads behind every commit of that worker. What is there by then and is named by none of them is dead; whoever claims next names only
- * what it writes itself or finds in the same heads.
+ * The order is that of blobs/garbage.ts, with a claim in place of quiet moments: the command claims a partition, which fences the worker that had it,
+ * and then reads the heads behind every commit of that worker. Blobs that are there by then and are named by none of these heads are dead; the next
+ * owner names only what it writes itself or finds in the same heads.
  */
 import type { TopicNames } from '../../../topics/index.ts'
 import { checkMark, markIn, nameIn } from '../../blobs/shared.ts'

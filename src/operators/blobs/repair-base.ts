@@ -1,4 +1,4 @@
-/** Where a session is computed again from, so that blocks come out of it that cannot be read any more. */
+/** Computes a session again from a snapshot or event early enough that the blocks come out which cannot be read any more. */
 import { codeOf } from '../../errors.ts'
 import type { Head, SnapshotRef } from '../../state/head.ts'
 import { unseal } from '../../state/head.ts'

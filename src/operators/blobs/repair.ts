@@ -1,6 +1,6 @@
 /**
- * repair: blobs that the newest snapshots name and that are missing or damaged are had again, and put back under their names. Equal bits make the
- * sha256 of a block the proof that it is the one. What cannot be put back under its name is written anew with its session's snapshot.
+ * repair: blobs that the newest snapshots name and that are missing or damaged are copied or computed again, and put back under their names. Equal
+ * bits make the sha256 of a block the proof that it is the one. What cannot be put back under its name is written anew with its session's snapshot.
  *
  *   wrong blob, in a folder or S3 ──▶ another copy of it, or computed again ──▶ put back; workers may run meanwhile
  *   wrong page, in a folder or S3 ──▶ hashes computed again, places listed ───▶ put back

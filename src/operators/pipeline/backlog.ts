@@ -1,4 +1,4 @@
-/** The backlog of the commit stage: what waits for its transaction, and the sessions that wait for room among it. */
+/** The backlog of the commit stage: steps that wait for their transaction, and the sessions that wait until there is room for more. */
 /** Counts steps, or bytes; sessions wait while there are too many. */
 export interface Backlog {
   add(more: number): void

@@ -7,7 +7,7 @@
  * partition, all queues at once, so of those that wait the earliest is the first of all its queues: none waits for ever.
  *
  * With `places`, a session holds its share of waiting events and no more. Of one beyond it only the place in the log waits, and the event is read
- * again when its turn comes near. So whoever sends much fills no memory, and the events of others are read past it.
+ * again when its turn comes near. So a session with many events fills no memory, and the events of others are read past them.
  */
 import { from, Observable, type ObservableInput, type OperatorFunction, type Subscription } from 'rxjs'
 import { createLine, type Line } from './line.ts'

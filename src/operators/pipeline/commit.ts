@@ -1,7 +1,7 @@
 /**
- * commit: steps become transactions: outputs, heads, the partition cursor, and the input offset with them. Here is when: every so
- * often, or earlier over budget; snapshots are written between two transactions and never in their way. committer.ts has what is in a
- * transaction, snapshots/writer.ts what goes ahead of it, compaction.ts what is removed behind it.
+ * commit: steps become transactions: outputs, heads, the partition cursor, and the input offset with them. This file decides when: every so often, or
+ * earlier over budget; snapshots are written between two transactions and never in their way. committer.ts has what is in a transaction,
+ * snapshots/writer.ts what goes ahead of it, compaction.ts what is removed behind it.
  */
 import { Observable, type OperatorFunction } from 'rxjs'
 import { ContinuoError } from '../../errors.ts'

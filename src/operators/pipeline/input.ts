@@ -1,4 +1,4 @@
-/** The rules of an input at work: whose session a record is, and whether a new session may begin in its partition. */
+/** Applies the rules of an input: to which session a record belongs, and whether a new session may begin in its partition. */
 import { isDeepStrictEqual } from 'node:util'
 import { sessionId } from '../../../topics/common.ts'
 import type { InputRules, KeptRules, Partitioner } from '../../../topics/input.ts'

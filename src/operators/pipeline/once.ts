@@ -1,7 +1,7 @@
 /**
- * once: what is to be done once, however often it is sent. The events of a session with one key belong to attempts, each a sending of them all; the attempt whose
- * event is taken first takes the key, which the head remembers, and events of others are refused. So a client that does not know whether its request is in
- * the log sends it again.
+ * once: an event or request that takes effect one time, however often it is sent. The events of a session with one key belong to attempts, each a
+ * sending of them all. The attempt whose event comes first takes the key, which the head remembers, and events of other attempts are refused. So a
+ * client that does not know whether its request is in the log sends it again.
  */
 import { type Claim, MOST_CLAIMS } from '../../../topics/state.ts'
 import type { Head } from '../../state/head.ts'

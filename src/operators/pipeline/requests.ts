@@ -1,7 +1,7 @@
 /**
- * The requests of a partition that are read and not over, so that a `cancel` finds the one that it names before its own turn would come: it
- * goes past the queue of its session, as far as the worker has read (streams/source.ts). A cancel and the end of its request commit
- * together. Until then neither is finished, and after a crash both are read again.
+ * The requests of a partition that were read and are not over. So a `cancel` finds the request that it names before its own turn would come: the
+ * cancel goes past the queue of its session, as far as the worker has read (streams/source.ts). A cancel and the end of its request commit together.
+ * Until then neither is finished, and after a crash both are read again.
  *
  * An adaptation may compute for hours between two commits. So a `delete` of its session ends it too, where nothing that stands between the two
  * could show what it learnt, and so does the worker when its time is over.

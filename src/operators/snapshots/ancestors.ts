@@ -1,6 +1,6 @@
 /**
- * The sessions behind a fork. A child has a snapshot from its first record on, so nobody needs them as long as that can be read; where it
- * cannot, and for `verify`, parents are computed again from their events, with their own parents.
+ * The sessions that a fork descends from. A child has a snapshot from its first record on, so its parents are not needed while that can be read.
+ * Otherwise, and for `verify`, parents are computed again from their events, with their own parents.
  */
 import { ContinuoError } from '../../errors.ts'
 import type { Head } from '../../state/head.ts'

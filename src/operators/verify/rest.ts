@@ -1,4 +1,4 @@
-/** verify of a log at rest: what was found means something only where nobody wrote meanwhile. */
+/** `verify` of a log that must be at rest: if a worker wrote while the log was read, there are no findings. */
 import type { TopicNames } from '../../../topics/index.ts'
 import { codeOf } from '../../errors.ts'
 import { checkFits } from '../../state/head.ts'

@@ -1,5 +1,5 @@
 /**
- * Who owns a partition for a moment without reading its input: commands that write state (import, repair, blobs gc). The claim fences a running
+ * Claims a partition for a moment without reading its input, for commands that write state (import, repair, blobs gc). The claim fences a running
  * worker, which notices at its next commit.
  */
 import { PART_BYTES } from '../../../topics/snapshots.ts'

@@ -1,7 +1,7 @@
 /**
- * What a partition's state and snapshots do not need any more goes at once, as the owner of the partition and without the model: all that is alive is
- * written again behind the rest, and the rest is trimmed. Workers do the same by and by, where it is worth it (compaction.ts); after the deletion of a
- * session nobody should have to wait for that. Nothing is lost where this is killed: heads name the old copies until they name the new ones, and
+ * Removes at once what a partition's state and snapshots no longer need, as the owner of the partition and without the model: all live records are
+ * written again at the end, and everything before them is trimmed. Workers do the same over time, when it is worth it (compaction.ts); a user who
+ * deletes a session should not have to wait for that. Nothing is lost if this is killed: heads name the old copies until they name the new ones, and
  * only then the old ones are trimmed.
  */
 import type { TopicNames } from '../../../topics/index.ts'

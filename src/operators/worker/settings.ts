@@ -1,4 +1,4 @@
-/** How a worker does its work, spelled once: a flag of `continuo run` each, and read where it counts. */
+/** The settings of a worker, in one place: each is a flag of `continuo run`. */
 
 import type { InputRules } from '../../../topics/input.ts'
 import { PART_BYTES } from '../../../topics/snapshots.ts'

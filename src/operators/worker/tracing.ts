@@ -1,4 +1,4 @@
-/** What a partition tells those who trace its records; src/observe/tracing.ts makes spans of it. Nobody listens unless tracing is configured. */
+/** The calls by which a partition reports how its records fare; src/observe/tracing.ts makes spans of them. Without tracing they are not made. */
 import type { StoredRecord } from '../../streams/log.ts'
 import type { Commit } from '../pipeline/commit.ts'
 import type { Step } from '../types.ts'

@@ -17,7 +17,7 @@ export default defineConfig({
     // These suites run on the CPU, as in npm test. The native suites run the emulated kernels.
     env: { CONTINUO_EMULATED_DEVICE: 'none' },
     // AddressSanitizer keeps freed memory for a while, so tests of the memory of a process would fail here.
-    exclude: ['test/engine/exactness.test.ts', 'test/engine/churn.test.ts', ...otherTurns(include, { share: AGAIN })],
+    exclude: ['test/engine/exactness.test.ts', 'test/engine/churn.test.ts', ...otherTurns(include, AGAIN)],
     fileParallelism: false,
     // They only end what hangs: test-all.mjs gives these suites the processor that others leave.
     testTimeout: 900_000,

@@ -18,7 +18,7 @@ export default defineConfig({
     setupFiles: suites.setupFiles,
     globalSetup: ['test/shared-models.ts'],
     include,
-    exclude: [...otherTurns(include, { everything: EVERYTHING_ON_A_DEVICE, share: AGAIN })],
+    exclude: [...otherTurns(include, { everything: EVERYTHING_ON_A_DEVICE, ...AGAIN })],
     env: { CONTINUO_TEST_DEVICE: 'cuda' },
     // Two processes at a time on one device, as users have it.
     maxWorkers: 2,

@@ -17,7 +17,7 @@ export default defineConfig({
   test: {
     ...suites,
     include,
-    exclude: [...suites.exclude, ...otherTurns(include, { share: AGAIN })],
+    exclude: [...suites.exclude, ...otherTurns(include, AGAIN)],
     // They only end what hangs.
     testTimeout: 600_000,
     hookTimeout: 600_000,

@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest'
-import { EVERYTHING_ON_A_DEVICE, filesOfTurn, TURNS } from '../../tools/turns.ts'
+import { AGAIN, EVERYTHING_ON_A_DEVICE, filesOfTurn, TURNS } from '../../tools/turns.ts'
 
 const files = [
   'test/cli/a.test.ts',
@@ -60,6 +60,14 @@ describe('slow test files in turns', () => {
       const found = filesOfTurn(many, turn, ['src/one.ts'], chain)
       expect(found).toHaveLength(Math.ceil(0.4 * many.length))
       expect(found).toContain(files[0])
+    }
+  })
+
+  test('of a change that alters all of them a half runs, or those whose turn it is where they run again elsewhere', () => {
+    for (const turn of turns) {
+      expect(filesOfTurn(files, turn, files, graph)).toHaveLength(Math.ceil(files.length / 2))
+      const again = filesOfTurn(files, turn, files, graph, AGAIN)
+      expect(again).toHaveLength(Math.ceil(files.length / TURNS))
     }
   })
 

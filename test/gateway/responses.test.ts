@@ -145,6 +145,7 @@ test.each([
 
 test.each([
   ['a tool of the server', { tools: [{ type: 'web_search' }] }, 'tools.0.type'],
+  ['an effort', { reasoning: { effort: 'low' } }, 'reasoning'],
   ['a schema', { text: { format: { type: 'json_schema', name: 's', schema: { not: {} } } } }, 'text'],
   ['a conversation', { conversation: 'c' }, 'conversation'],
 ])('%s cannot be had', async (_, more, param) => {

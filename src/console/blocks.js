@@ -55,7 +55,7 @@ export const blocksView = () => {
       const isOuter = store.hello?.model.outerMemory === true && row !== undefined
       section.hidden = !isOuter
       if (!isOuter) return
-      open.hidden = row.memory || row.status !== 'open'
+      open.hidden = row.settings.memory || row.status !== 'open'
       // Blocks that were archived before the session told of it sleep, too.
       const sleeping = Math.max(row.archived, asleep.size)
       const end = Math.max(last + 1, row.archived)
@@ -81,7 +81,7 @@ export const blocksView = () => {
       const brought =
         awake.size === 0 ? 'none brought back' : `brought back: ${[...awake].sort((a, b) => a - b).join(', ')}`
       const times = retrievals === 0 ? '' : ` Asked ${plural(retrievals, 'time')}, last because of ${why}.`
-      const untold = row.memory ? '' : ' This session does not tell what its memory does.'
+      const untold = row.settings.memory ? '' : ' This session does not tell what its memory does.'
       setText(now, `${count(sleeping)} blocks asleep, ${brought}.${times}${untold}`)
     },
   }

@@ -7,9 +7,6 @@ import { store } from './store.js'
 export const openWith = async (more) => {
   const row = store.selected === null ? undefined : store.sessions.get(store.selected)
   if (row === undefined) return
-  const { surprisal, memory, perspectives, embedding, novelty, join } = row
-  const has = { surprisal, memory, perspectives, embedding, novelty, join }
-  // What is left out of an `open` is not told from then on.
-  const kept = Object.fromEntries(Object.entries(has).filter(([, value]) => value))
-  await post(`${pathOf(row.id)}/chunks`, { type: 'open', ...kept, ...more })
+  // What an `open` leaves out is not reported from then on.
+  await post(`${pathOf(row.id)}/chunks`, { type: 'open', ...row.settings, ...more })
 }

@@ -171,7 +171,7 @@ export const drawSession = () => {
             ...(row.from === undefined ? [] : [`fork of ${row.from}`]),
           ].join(' · ')
     setText(byId('session-facts'), facts)
-    const isPlain = row !== undefined && !row.surprisal && row.status === 'open'
+    const isPlain = row !== undefined && !row.settings.surprisal && row.status === 'open'
     if (note.hidden === isPlain) {
       note.hidden = !isPlain
       note.replaceChildren('This session does not report the surprisal of each token that it reads. ', shade)

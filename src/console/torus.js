@@ -55,7 +55,7 @@ export const torusView = () => {
       const torus = store.hello?.model.torus ?? null
       section.hidden = torus === null || row === undefined
       if (torus === null || row === undefined) return
-      open.hidden = row.perspectives || row.status !== 'open'
+      open.hidden = row.settings.perspectives || row.status !== 'open'
       const [columns, rows] = torus
       const layers = Math.max(1, warmth.length)
       const cell = Math.max(6, Math.min(24, Math.floor(canvas.clientWidth / layers / (columns + 1))))
@@ -81,7 +81,7 @@ export const torusView = () => {
         tokens === 0
           ? 'No experts were reported yet.'
           : `${count(tokens)} tokens went over ${columns} by ${rows} experts in ${warmth.length} layers; perspectives were asked at ${count(fired)} of ${count(draws)} draws.`
-      setText(now, row.perspectives ? told : `${told} This session does not tell which experts are in use.`)
+      setText(now, row.settings.perspectives ? told : `${told} This session does not tell which experts are in use.`)
     },
   }
 }

@@ -23,12 +23,7 @@ export const rowOf = (view: SessionView, { conductor, settings }: Head, at: numb
   chain: view.chain.slice(0, 8),
   snapshot: view.snapshot?.pulse ?? null,
   archived: view.archived,
-  surprisal: settings.surprisal,
-  memory: settings.memory === true,
-  perspectives: settings.perspectives === true,
-  embedding: settings.embedding === true,
-  novelty: settings.novelty === true,
-  join: settings.join ?? null,
+  settings,
   at,
   trail: trail.stretches.map(({ bits }) => bits),
 })

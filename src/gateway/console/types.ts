@@ -1,4 +1,5 @@
 /** The JSON that the console's page receives. Types only: the page's modules read this file too. */
+import type { Head } from '../../../topics/state.ts'
 
 /** Said once at the beginning of a stream. */
 export interface Hello {
@@ -44,13 +45,8 @@ export interface SessionRow {
   /** Pulse of the newest snapshot. */
   readonly snapshot: number | null
   readonly archived: number
-  readonly surprisal: boolean
-  readonly memory: boolean
-  readonly perspectives: boolean
-  readonly embedding: boolean
-  readonly novelty: boolean
-  /** With `novelty`: what is found in the first line of a record. */
-  readonly join: string | null
+  /** What its last `open` asked to be reported. */
+  readonly settings: Head['settings']
   /** When its newest head was committed, ms since the epoch. */
   readonly at: number
   /** Thousandths of bits per token over stretches of at least 64 pulses, of the last 2,000 pulses; oldest first. */

@@ -9,6 +9,7 @@ import { z } from 'zod'
 import type { ChunkInput } from '../../../topics/chunks.ts'
 import type { Observed } from '../../../topics/observations.ts'
 import { idEvents } from '../../client/chunks.ts'
+import { numbersIn } from '../../operators/advance/pooling.ts'
 import { endingOf } from '../answer/ending.ts'
 import { type Answering, OWN_SESSION } from '../answer/job.ts'
 import { readAlone, tooLong } from '../answer/read-alone.ts'
@@ -19,7 +20,7 @@ import { lack, parsedBody } from './schema.ts'
 
 /** Inputs of a request, as OpenAI has it. */
 const MOST_INPUTS = 2048
-/** Sessions of a request that are under way at one time: as many as an engine takes into one step. */
+/** Inputs of a request that are read at one time; the others wait. */
 const AT_ONCE = 16
 
 const id = z.int().min(0)
@@ -45,28 +46,32 @@ const inputsOf = ({ input }: EmbeddingsRequest): readonly (string | number[])[] 
   return typeof input[0] === 'number' ? [input as number[]] : (input as string[] | number[][])
 }
 
-/** The ids of each input. Rejects with a Refusal (400) that names the input which cannot be read. */
-const idsOfAll = async (body: EmbeddingsRequest, { served }: Service): Promise<readonly (readonly number[])[]> => {
-  const all: (readonly number[])[] = []
+/** An input as the one event that feeds it. */
+interface Input {
+  readonly tokens: number
+  readonly event: ChunkInput
+}
+
+/** The inputs of a request. Rejects with a Refusal (400) that names the input which cannot be read. */
+const inputsRead = async (body: EmbeddingsRequest, { served }: Service): Promise<readonly Input[]> => {
+  const all: Input[] = []
   for (const [at, input] of inputsOf(body).entries()) {
     const { ids: read } = await promptIds({ prompt: input }, served, 'input')
     if (read.length === 0)
       throw new Refusal(400, `Input ${at} is empty: no vector stands behind it.`, { param: 'input' })
     const { positions } = served
     if (positions !== null && read.length > positions) throw tooLong(read.length, positions, 'input')
-    if (idEvents(read).length > 1)
+    const [event, ...rest] = idEvents(read)
+    if (rest.length > 0)
       throw new Refusal(
         400,
         `Input ${at} has ${read.length} tokens, more than one record holds, and a vector is told of a record. Send it in parts.`,
         { param: 'input' },
       )
-    all.push(read)
+    all.push({ tokens: read.length, event: event! })
   }
   return all
 }
-
-const floatsOf = (base64: string): Float32Array =>
-  new Float32Array(Uint8Array.from(Buffer.from(base64, 'base64')).buffer)
 
 /** Of length 1; nothing but zeros stays as it is. */
 const normalized = (vector: Float32Array): Float32Array => {
@@ -78,19 +83,19 @@ const vectorOf = (
   { mean, last }: NonNullable<Observed['embedding']>,
   { pooling, normalize, encoding_format: encoding }: EmbeddingsRequest,
 ): string | number[] => {
-  const vector = floatsOf(pooling === 'mean' ? mean : last)
+  const vector = new Float32Array(numbersIn(pooling === 'mean' ? mean : last))
   const given = normalize ? normalized(vector) : vector
   return encoding === 'float' ? Array.from(given) : Buffer.from(given.buffer).toString('base64')
 }
 
-/** Reads the ids in a session of its own, which is closed behind them. Rejects with a Refusal where the worker refuses them. */
+/** Reads the input in a session of its own, which is closed behind them. Rejects with a Refusal where the worker refuses them. */
 const embeddingOf = async (
   service: Service,
   { keyName }: Pick<FastifyRequest, 'keyName'>,
-  input: readonly number[],
+  { event }: Input,
   ends: AbortSignal,
 ): Promise<NonNullable<Observed['embedding']> | null> => {
-  const events: ChunkInput[] = [{ type: 'open', embedding: true }, ...idEvents(input), { type: 'close' }]
+  const events: ChunkInput[] = [{ type: 'open', embedding: true }, event, { type: 'close' }]
   for await (const { embedding } of readAlone(service, `${OWN_SESSION}${randomUUID()}`, keyName, events, ends))
     if (embedding !== undefined) return embedding
   return null
@@ -104,7 +109,7 @@ export const embeddingRoutes = (app: FastifyInstance, { service, counter }: Pick
       throw new Refusal(400, 'An input is read in a session of its own. Leave the header out.', {
         param: SESSION_HEADER,
       })
-    const inputs = await idsOfAll(body, service)
+    const inputs = await inputsRead(body, service)
     counter.enter(reply, 'whole')
     service.genai.asked(reply, { model: body.model })
     const { ends, cut } = endingOf(reply, service)
@@ -127,7 +132,7 @@ export const embeddingRoutes = (app: FastifyInstance, { service, counter }: Pick
     } finally {
       over.abort()
     }
-    const tokens = inputs.reduce((sum, { length }) => sum + length, 0)
+    const tokens = inputs.reduce((sum, input) => sum + input.tokens, 0)
     const usage = { prompt_tokens: tokens, total_tokens: tokens }
     service.genai.ended(reply, { usage: { ...usage, completion_tokens: 0 } })
     return { object: 'list', data, model: service.served.id, usage }

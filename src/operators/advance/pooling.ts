@@ -9,13 +9,13 @@ import type { Head } from '../../state/head.ts'
 const base64Of = ({ buffer, byteOffset, byteLength }: Float32Array | Float64Array): string =>
   Buffer.from(buffer, byteOffset, byteLength).toString('base64')
 
-/** Copies: the bytes of a string lie where no f64 may begin. */
-const bytesOf = (text: string): ArrayBuffer => Uint8Array.from(Buffer.from(text, 'base64')).buffer
+/** The bytes of a vector in base64, copied to where an f32 or f64 may begin. */
+export const numbersIn = (text: string): ArrayBuffer => Uint8Array.from(Buffer.from(text, 'base64')).buffer
 
 /** Adds what a slice of input left, where it was asked for. */
 export const pooled = (head: Head, { hidden }: Pick<WorkResult, 'hidden'>): Head => {
   if (hidden === undefined) return head
-  const before = head.span.hidden && new Float64Array(bytesOf(head.span.hidden.sum))
+  const before = head.span.hidden && new Float64Array(numbersIn(head.span.hidden.sum))
   const sum = before === undefined ? hidden.sum : before.map((value, at) => value + hidden.sum[at]!)
   return { ...head, span: { ...head.span, hidden: { sum: base64Of(sum), last: base64Of(hidden.last) } } }
 }
@@ -25,6 +25,6 @@ export const embeddingOf = (
   { sum, last }: NonNullable<Head['span']['hidden']>,
   tokens: number,
 ): NonNullable<Observed['embedding']> => ({
-  mean: base64Of(Float32Array.from(new Float64Array(bytesOf(sum)), (value) => value / tokens)),
+  mean: base64Of(Float32Array.from(new Float64Array(numbersIn(sum)), (value) => value / tokens)),
   last,
 })

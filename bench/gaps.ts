@@ -8,7 +8,7 @@
  */
 import { once } from 'node:events'
 import { parseArgs } from './options.ts'
-import { embeddedPlace, median, modelDir, quantile, servedAt } from './support.ts'
+import { drawnIds, embeddedPlace, median, modelDir, quantile, servedAt } from './support.ts'
 
 const { values } = parseArgs({
   options: {
@@ -33,12 +33,7 @@ const { serving, url } = await servedAt(
   ...['--model', values.model, '--model-name', 'm', '--threads', values.threads, '--prefix-sessions', '0'],
 )
 
-let drawn = 1
-const idsOf = (count: number): number[] =>
-  Array.from({ length: count }, () => {
-    drawn = (Math.imul(drawn, 1_103_515_245) + 12_345) & 0x7fffffff
-    return 32 + ((drawn >> 8) % 90)
-  })
+const idsOf = drawnIds()
 
 const ask = async (prompt: readonly number[], more: object, signal?: AbortSignal): Promise<Response> => {
   const response = await fetch(`${url}/v1/completions`, {

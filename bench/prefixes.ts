@@ -14,7 +14,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { SHAPES } from './long-packages.ts'
 import { parseArgs } from './options.ts'
-import { embeddedPlace, median, modelDir, servedAt } from './support.ts'
+import { drawnIds, embeddedPlace, median, modelDir, servedAt } from './support.ts'
 
 const { values } = parseArgs({
   options: {
@@ -43,12 +43,7 @@ if (values.shape !== 'demo') {
   await write(model)
 }
 
-let drawn = 1
-const idsOf = (count: number): number[] =>
-  Array.from({ length: count }, () => {
-    drawn = (Math.imul(drawn, 1_103_515_245) + 12_345) & 0x7fffffff
-    return 32 + ((drawn >> 8) % 90)
-  })
+const idsOf = drawnIds()
 
 interface Asked {
   /** From the request to the first token. */

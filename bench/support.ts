@@ -23,6 +23,16 @@ export const documentOf = (bytes: number): string => {
   return all + text.slice(0, Math.max(0, bytes - Buffer.byteLength(all)))
 }
 
+/** Draws prompts of so many ids, all printable bytes; the same ones in every run. */
+export const drawnIds = (): ((count: number) => number[]) => {
+  let drawn = 1
+  return (count) =>
+    Array.from({ length: count }, () => {
+      drawn = (Math.imul(drawn, 1_103_515_245) + 12_345) & 0x7fffffff
+      return 32 + ((drawn >> 8) % 90)
+    })
+}
+
 export interface Place {
   readonly name: 'embedded' | 'kafka'
   /** URL of a fresh, empty log. */

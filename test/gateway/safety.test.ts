@@ -341,7 +341,7 @@ test('a stream that says nothing has a comment line now and then', { tags: 'slow
 
 describe('a signal', () => {
   test('ends streams at once, and answers under way come to their end', { tags: 'slow' }, async () => {
-    const gateway = await servingAll(() => undefined)
+    const gateway = await servingAll(() => undefined, '--grace', '100')
     const stream = await fetch(`${gateway.url}/v1/sessions/x/tokens`)
     const events = eventsOf(stream)
     expect((await events.next()).value).toMatchObject({ event: 'position' })

@@ -173,9 +173,21 @@ const textFormat = z.discriminatedUnion('type', [
 ])
 
 const id = z.int().min(0)
+/** Ids of tokens. A prompt has tens of thousands, which zod takes a millisecond or two to look at, and this a tenth. */
+export const tokenIds = z.unknown().check((context) => {
+  const { value } = context
+  if (!Array.isArray(value)) {
+    context.issues.push({ code: 'invalid_type', expected: 'array', input: value })
+    return
+  }
+  const wrong = value.findIndex((each) => !Number.isSafeInteger(each) || each < 0)
+  if (wrong < 0) return
+  for (const issue of id.safeParse(value[wrong]).error?.issues ?? [])
+    context.issues.push({ ...issue, path: [wrong], input: value[wrong] } as z.core.$ZodRawIssue)
+}) as z.ZodType<readonly number[]>
 export const completionRequest = z.strictObject({
   ...common,
-  prompt: z.union([z.string(), z.array(z.string()).length(1), z.array(z.array(id)).length(1), z.array(id)]).default(''),
+  prompt: z.union([z.string(), z.array(z.string()).length(1), z.array(tokenIds).length(1), tokenIds]).default(''),
   logprobs: z.int().min(0).max(5).optional(),
   /** The prompt stands before the answer, which may have no token then. */
   echo: z.boolean().default(false),

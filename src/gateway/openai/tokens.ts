@@ -7,7 +7,7 @@ import { Refusal } from '../refusal.ts'
 import { checkModel, type Served, type Service } from '../service.ts'
 import { checkMessages, MOST_MESSAGES, message } from './messages.ts'
 import { checkIds, idsOf, PIECE } from './prompt.ts'
-import { type Lack, lack, parsedBody } from './schema.ts'
+import { type Lack, lack, parsedBody, tokenIds } from './schema.ts'
 
 const LACKING: Readonly<Record<string, Lack>> = {
   return_token_strs: lack('/v1/detokenize gives the text of ids.', false),
@@ -31,7 +31,7 @@ const chatRequest = z.strictObject({
   messages: z.array(message).min(1).max(MOST_MESSAGES),
   add_generation_prompt: z.boolean().default(true),
 })
-const detokenizeRequest = z.strictObject({ model, tokens: z.array(z.int().min(0)) })
+const detokenizeRequest = z.strictObject({ model, tokens: tokenIds })
 
 /** The text of ids. Rejects with a Refusal (400) for one of more than `most` bytes: a token may have a thousand, and a request a million ids. */
 const textOf = async (ids: readonly number[], tokenizer: Tokenizer, most: number): Promise<string> => {

@@ -1,6 +1,6 @@
 /**
  * The pages in docs/ and README.md are held to the repository: a file that a page names exists, a function that stands behind a file's
- * name (`src/engine/items.ts:nativeItem`, `native/runtime/engine.cc:Engine::submit`) is defined in that file, and a link leads somewhere.
+ * name (`src/engine/items.ts:nativeItem`, `native/runtime/scheduler/engine.cc:Engine::submit`) is defined in that file, and a link leads somewhere.
  */
 import { existsSync, globSync, readFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
@@ -85,9 +85,9 @@ describe('the pages', () => {
 describe('the reader of pages', () => {
   test('finds a file that is gone, a function that is only called, and a name without its path', () => {
     const page = [
-      'Here `src/engine/items.ts:nativeItem`, `native/runtime/engine.cc:Engine::submit`, `native/runtime/sampler.cc:sample`,',
+      'Here `src/engine/items.ts:nativeItem`, `native/runtime/scheduler/engine.cc:Engine::submit`, `native/runtime/sampling/sampler.cc:sample`,',
       '`topics/*.ts`, `native/runtime/` and `npx node bench/stream.ts` are right; but not `src/engine/gone.ts`,',
-      '`src/engine/items.ts:callNative`, `native/runtime/scheduler.cc:uniform_at`, `native/runtime/scheduler.cc:sample`, `items.ts`.',
+      '`src/engine/items.ts:callNative`, `native/runtime/scheduler/scheduler.cc:uniform_at`, `native/runtime/scheduler/scheduler.cc:sample`, `items.ts`.',
       '```',
       '`src/fenced.ts`',
       '```',
@@ -95,8 +95,8 @@ describe('the reader of pages', () => {
     expect(faultsOf(page, true)).toEqual([
       'src/engine/gone.ts: there is no src/engine/gone.ts',
       'src/engine/items.ts:callNative: src/engine/items.ts does not define callNative',
-      'native/runtime/scheduler.cc:uniform_at: native/runtime/scheduler.cc does not define uniform_at',
-      'native/runtime/scheduler.cc:sample: native/runtime/scheduler.cc does not define sample',
+      'native/runtime/scheduler/scheduler.cc:uniform_at: native/runtime/scheduler/scheduler.cc does not define uniform_at',
+      'native/runtime/scheduler/scheduler.cc:sample: native/runtime/scheduler/scheduler.cc does not define sample',
       'items.ts: not a whole path',
     ])
   })

@@ -9,7 +9,7 @@
 #include "graph/forms.h"
 #include "graph/narrow.h"
 #include "graph/ngram.h"
-#include "runtime/block_list.h"
+#include "runtime/model/block_list.h"
 #include "weights/packed_matrix.h"
 
 namespace continuo {

@@ -2,8 +2,8 @@
 // same bits: no branches, no tables, no C library. All are total: infinities, subnormals and both zeros give the
 // mathematical result, NaN gives NaN. Polynomials are minimax fits with f32 coefficients; the coefficients of exp were
 // then moved by some units in the last place to minimise the largest error of the whole function. docs/arithmetic.md
-// has the measured error of each function over all 2³² inputs; native/test/ulp.h states the bounds that the tests
-// check.
+// has the measured error of each function over all 2³² inputs; native/test/kernels/ulp.h states the bounds that the
+// tests check.
 //
 // Compiled once for every instruction set and once for CUDA. Before including it, define CONTINUO_ISA (the namespace),
 // Bits, Phase, cast, splat, fma, to_float and to_int (cpu/simd.h, cuda/scalar.h).

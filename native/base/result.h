@@ -1,6 +1,6 @@
 // Errors as values. Functions of native/ return them; only memory that runs out and a device that fails are thrown
-// (runtime/device.h). The binding turns an Error into a JavaScript error with the same code and message. A message says
-// what was expected, what arrived and what to do.
+// (runtime/model/device.h). The binding turns an Error into a JavaScript error with the same code and message. A
+// message says what was expected, what arrived and what to do.
 #pragma once
 
 #include <sstream>

@@ -18,7 +18,7 @@
 
 #include "backends/cpu/device.h"
 #include "bench/free_order.h"
-#include "runtime/engine.h"
+#include "runtime/scheduler/engine.h"
 
 using namespace continuo;
 

@@ -19,7 +19,7 @@
 #include "backends/cuda/check.h"
 #include "backends/cuda/cuda.h"
 #include "backends/cuda/executor.h"
-#include "runtime/sampler.h"
+#include "runtime/sampling/sampler.h"
 
 namespace {
 

@@ -10,7 +10,7 @@
 #include "binding/inspect.h"
 #include "binding/packed.h"
 #include "binding/values.h"
-#include "runtime/device.h"
+#include "runtime/model/device.h"
 
 namespace continuo::binding {
 

@@ -1,5 +1,5 @@
-// Functions of the addon for blocks that may sleep (runtime/block_cache.h). The owner of the memory knows them by their
-// numbers.
+// Functions of the addon for blocks that may sleep (runtime/model/block_cache.h). The owner of the memory knows them by
+// their numbers.
 #pragma once
 
 #include <napi.h>

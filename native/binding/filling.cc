@@ -1,7 +1,7 @@
 #include "binding/filling.h"
 
 #include "binding/values.h"
-#include "runtime/filling.h"
+#include "runtime/state/filling.h"
 
 namespace continuo::binding {
 

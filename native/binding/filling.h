@@ -1,4 +1,4 @@
-// Functions of the addon that make a context of the parts of a state (runtime/filling.h), each part as a job.
+// Functions of the addon that make a context of the parts of a state (runtime/state/filling.h), each part as a job.
 #pragma once
 
 #include <napi.h>

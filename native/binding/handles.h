@@ -15,7 +15,7 @@
 #include <memory>
 #include <napi.h>
 
-#include "runtime/engine.h"
+#include "runtime/scheduler/engine.h"
 
 namespace continuo::binding {
 

@@ -10,7 +10,7 @@
 #include "compile/program.h"
 #include "graph/ngram.h"
 #include "graph/ops.h"
-#include "runtime/executor.h"
+#include "runtime/executor/executor.h"
 #include "weights/tensor_files.h"
 
 namespace continuo::binding {

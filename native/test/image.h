@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/dtype.h"
-#include "runtime/executor.h"
+#include "runtime/executor/executor.h"
 #include "test/check.h"
 
 namespace continuo::test {

@@ -54,7 +54,7 @@ beforeEach(() => {
   root = mkdtempSync(join(tmpdir(), 'continuo-setup-'))
   for (const name of TOOLS) cpSync(join(tools, name), at('tools', name))
   put('package-lock.json', '{}')
-  put('native/runtime/engine.cc', '// nothing')
+  put('native/runtime/scheduler/engine.cc', '// nothing')
   for (const name of ['cmake-js', 'node-addon-api', 'node-api-headers'])
     put(`node_modules/${name}/package.json`, '{ "version": "1.0.0", "type": "module" }')
   put('node_modules/cmake-js/bin/cmake-js', CMAKE_JS)

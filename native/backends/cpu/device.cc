@@ -7,7 +7,7 @@
 #include "base/cast.h"
 #include "base/memory.h"
 #include "base/threads.h"
-#include "runtime/list_rows.h"
+#include "runtime/model/list_rows.h"
 
 namespace continuo {
 

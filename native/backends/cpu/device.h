@@ -3,7 +3,7 @@
 
 #include "base/arena.h"
 #include "base/type.h"
-#include "runtime/device.h"
+#include "runtime/model/device.h"
 
 namespace continuo {
 

@@ -9,7 +9,7 @@
 #include "backends/cpu/products.h"
 #include "base/cast.h"
 #include "graph/ops.h"
-#include "runtime/sampler.h"
+#include "runtime/sampling/sampler.h"
 
 namespace continuo {
 

@@ -6,7 +6,7 @@
 #include "backends/cpu/kernels/kernels.h"
 #include "backends/ngram/subwords.h"
 #include "base/memory.h"
-#include "runtime/executor.h"
+#include "runtime/executor/executor.h"
 
 namespace continuo {
 

@@ -6,7 +6,7 @@
 #include "backends/cpu/executor.h"
 #include "backends/cpu/linear.h"
 #include "backends/cpu/moments.h"
-#include "runtime/routes.h"
+#include "runtime/executor/routes.h"
 
 namespace continuo {
 

@@ -5,7 +5,7 @@
 #include "backends/cpu/linear.h"
 #include "backends/cpu/products.h"
 #include "compile/arrange.h"
-#include "runtime/model.h"
+#include "runtime/model/model.h"
 
 namespace continuo {
 

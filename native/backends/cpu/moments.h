@@ -4,7 +4,7 @@
 #include "backends/cpu/kernels/kernels.h"
 #include "base/threads.h"
 #include "compile/program.h"
-#include "runtime/moments.h"
+#include "runtime/executor/moments.h"
 
 namespace continuo {
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "backends/cuda/kernels/cuda.h"
-#include "runtime/device.h"
+#include "runtime/model/device.h"
 
 namespace continuo::cuda {
 

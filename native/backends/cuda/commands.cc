@@ -7,7 +7,7 @@
 #include "backends/cuda/translate.h"
 #include "graph/narrow.h"
 #include "graph/ops.h"
-#include "runtime/executor.h"
+#include "runtime/executor/executor.h"
 
 namespace continuo::cuda {
 

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "base/result.h"
-#include "runtime/device.h"
+#include "runtime/model/device.h"
 
 namespace continuo {
 

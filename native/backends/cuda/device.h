@@ -21,7 +21,7 @@
 #include "backends/cuda/list_staging.h"
 #include "backends/cuda/residency.h"
 #include "experts/cache.h"
-#include "runtime/device.h"
+#include "runtime/model/device.h"
 
 namespace continuo::cuda {
 

@@ -16,7 +16,7 @@
 #include "backends/cuda/device.h"
 #include "backends/cuda/expert_buffers.h"
 #include "backends/cuda/schedule.h"
-#include "runtime/executor.h"
+#include "runtime/executor/executor.h"
 
 namespace continuo::cuda {
 

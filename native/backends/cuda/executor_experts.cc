@@ -1,5 +1,5 @@
 // CudaExecutor: products with the experts of a store. The loop over them is the runtime's
-// (runtime/executor_experts.cc): it waits for the routes of the rows, and takes each expert as it comes.
+// (runtime/executor/executor_experts.cc): it waits for the routes of the rows, and takes each expert as it comes.
 #include <algorithm>
 
 #include "backends/cuda/check.h"

@@ -22,7 +22,7 @@
 
 #include "backends/cuda/kernels/cuda.h"
 #include "experts/cache.h"
-#include "runtime/device.h"
+#include "runtime/model/device.h"
 
 namespace continuo::cuda {
 

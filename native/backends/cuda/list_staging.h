@@ -18,8 +18,8 @@
 #include <vector>
 
 #include "backends/cuda/kernels/cuda.h"
-#include "runtime/device.h"
-#include "runtime/list_rows.h"
+#include "runtime/model/device.h"
+#include "runtime/model/list_rows.h"
 
 namespace continuo::cuda {
 

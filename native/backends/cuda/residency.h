@@ -7,7 +7,7 @@
 #include <mutex>
 #include <unordered_map>
 
-#include "runtime/device.h"
+#include "runtime/model/device.h"
 
 namespace continuo::cuda {
 

@@ -14,7 +14,7 @@
 
 #include "backends/cuda/kernels/command.h"
 #include "backends/ngram/subwords.h"
-#include "runtime/model.h"
+#include "runtime/model/model.h"
 
 namespace continuo::cuda {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "compile/arrange.h"
-#include "runtime/work.h"
+#include "runtime/scheduler/work.h"
 
 #define CONTINUO_INLINE inline
 #include "backends/ngram/text.h"

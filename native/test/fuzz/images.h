@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "test/containers.h"
 #include "test/image.h"
+#include "test/weights/containers.h"
 
 namespace continuo::test {
 

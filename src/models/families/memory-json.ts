@@ -209,7 +209,7 @@ export const memoryFor = (
   return settings
 }
 
-/** Bytes of one archived block (native/runtime/payload.h). */
+/** Bytes of one archived block (native/runtime/memory/payload.h). */
 export const payloadBytes = (
   { block_size: B, cold_dtype }: MemorySettings,
   { layers, keyHeads, channels }: { readonly layers: number; readonly keyHeads: number; readonly channels: number },

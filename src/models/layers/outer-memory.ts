@@ -1,6 +1,6 @@
 /**
  * Attention over a bounded list of slots, behind which the whole context lies outside (docs/infinite-context.md). Between the tokens the
- * engine's memory controller (native/runtime/memory_controller.h) moves blocks of tokens out of the window and lays the list anew; the
+ * engine's memory controller (native/runtime/memory/memory_controller.h) moves blocks of tokens out of the window and lays the list anew; the
  * graph has what every token does.
  *
  * The state's names are the controller's. `list.k`, `list.v` and what stands with them are derived: no part of a snapshot.

@@ -1,5 +1,5 @@
 /**
- * Reads a text with a model, to learn what its matrices are multiplied with: Σ x xᵀ of each (native/runtime/moments.h). The text goes through in
+ * Reads a text with a model, to learn what its matrices are multiplied with: Σ x xᵀ of each (native/runtime/executor/moments.h). The text goes through in
  * pieces, each from the first state of a context, one after the other: so the sums have the same bits on any number of threads.
  */
 import { createReadStream } from 'node:fs'

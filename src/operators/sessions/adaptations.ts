@@ -3,7 +3,7 @@
  * one that waits takes effect at once, and its time has not begun.
  */
 
-/** Threads of the engine for adaptations (native/runtime/adapt.h). */
+/** Threads of the engine for adaptations (native/runtime/adapt/adapt.h). */
 const THREADS = 4
 
 export interface Adaptations {

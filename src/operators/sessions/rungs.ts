@@ -1,6 +1,6 @@
 /**
  * The rungs below a device on which the contexts of a process stand: memory, files, and what their owners keep elsewhere, which for a worker is
- * the log. (Between device and memory the engine moves blocks by itself: native/runtime/device.h.) Each rung has a bound, and one rule
+ * the log. (Between device and memory the engine moves blocks by itself: native/runtime/model/device.h.) Each rung has a bound, and one rule
  * for all: where one is full, what was not used for longest goes one rung down.
  *
  *                use                    room                      settled          another needs room

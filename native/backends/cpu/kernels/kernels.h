@@ -17,7 +17,7 @@
 #include "backends/jobs.h"
 #include "base/result.h"
 #include "graph/elementwise.h"
-#include "runtime/host_kernels.h"
+#include "runtime/model/host_kernels.h"
 
 namespace continuo {
 

@@ -10,7 +10,7 @@
 
 #include "backends/cuda/kernels/command.h"
 #include "backends/cuda/kernels/cuda.h"
-#include "runtime/list_rows.h"
+#include "runtime/model/list_rows.h"
 
 namespace continuo::cuda {
 
@@ -61,7 +61,7 @@ size_t row_floats(const ExpertProducts& expert, uint32_t count);
 void lose_places(const uint32_t* places, uint32_t count, size_t width, float* y, cudaStream_t stream);
 cudaError_t load_experts();
 
-// Rows of a list (runtime/list_rows.h), of slots first, first + 1, …; every address is the device's.
+// Rows of a list (runtime/model/list_rows.h), of slots first, first + 1, …; every address is the device's.
 struct ListLaying {
   const ListRow* rows;  // [slots]
   uint32_t slots, layers, heads, channels, pairs;

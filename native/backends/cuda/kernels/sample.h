@@ -1,4 +1,4 @@
-// What a row of logits says: the largest, Σ exp, and the surprisal of a token (native/runtime/sampler.cc).
+// What a row of logits says: the largest, Σ exp, and the surprisal of a token (native/runtime/sampling/sampler.cc).
 #pragma once
 
 #include <cstdint>

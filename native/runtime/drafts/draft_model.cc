@@ -142,18 +142,18 @@ void DraftModel::guess(std::span<Asked* const> asked) {
     const float* logits = predicted(*executor_, part.size());
     for (size_t i = 0; i < part.size(); ++i) {
       auto& each = *part[i];
-      const auto& item = *each.drawing->item;
+      const Drawing& drawing = *each.drawing;
       const std::span own{logits + i * vocabulary, vocabulary};
       if (!model_->host().finite(own.data(), vocabulary)) {
         each.over = each.failed = true;
         continue;
       }
-      const Shaping& shaping = each.shaping ? *each.shaping : item.shaping;
+      const Shaping& shaping = each.shaping ? *each.shaping : drawing.shaping;
       std::vector<float> changed;
-      const int32_t token = sample(model_->host(), shaped(own, shaping, item.allowed, changed), item.sampling,
-                                   each.drawing->context->head.pulse + 1 + each.guesses.size());
+      const int32_t token = sample(model_->host(), shaped(own, shaping, drawing.allowed, changed), drawing.sampling,
+                                   drawing.context->head.pulse + 1 + each.guesses.size());
       // A token that ends the item is never fed.
-      each.over = item.is_end(token);
+      each.over = std::ranges::find(drawing.end_tokens, token) != drawing.end_tokens.end();
       if (each.over) continue;
       each.guesses.push_back({token, std::exp(-surprisal(model_->host(), own, token))});
       if (shaping.penalises()) {

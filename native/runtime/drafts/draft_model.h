@@ -21,14 +21,16 @@
 
 namespace continuo {
 
-struct Item;
-
 // A session that is about to feed a token that it drew.
 struct Drawing {
   const Context* context;
   int32_t token;
-  const Item* item;  // how it draws what follows
-  size_t most;       // guesses that it has room for
+  size_t most;  // guesses that it has room for
+  // How it draws what follows; they lie in its item.
+  const Sampling& sampling;
+  const Shaping& shaping;
+  Allowed allowed;
+  std::span<const int32_t> end_tokens;
 };
 
 class DraftModel {

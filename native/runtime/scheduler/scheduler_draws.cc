@@ -172,8 +172,11 @@ void Scheduler::lay_drawn(Executor& executor) {
   std::vector<std::vector<int32_t>> drafts(drawn_.size());
   if (drafts_.on() && !drawn_.empty()) {
     std::vector<Drawing> drawn;
-    for (const auto& [work, token] : drawn_)
-      drawn.push_back({&work->context(), token, &work->item, draft_room(executor, *work, token)});
+    for (const auto& [work, token] : drawn_) {
+      const Item& item = work->item;
+      drawn.push_back({&work->context(), token, draft_room(executor, *work, token), item.sampling, item.shaping,
+                       item.allowed, item.end_tokens});
+    }
     // Every item gets its row first.
     drafts = drafts_.propose(drawn, {executor.rows_of(step) - tokens_.size() - drawn_.size(),
                                      1 + most_tentative_bytes / std::max<size_t>(1, executor.tentative_bytes(step))});

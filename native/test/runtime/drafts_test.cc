@@ -11,7 +11,7 @@ std::string text_of(const std::vector<int32_t>& tokens) { return {tokens.begin()
 
 std::vector<int32_t> proposed(Drafts& drafts, const Context& context, int32_t token, size_t most) {
   const Item item{};
-  const Drawing drawing{&context, token, &item, most};
+  const Drawing drawing{&context, token, most, item.sampling, item.shaping, item.allowed, item.end_tokens};
   return drafts.propose({&drawing, 1}, {128, 128}).front();
 }
 

@@ -5,7 +5,6 @@
 
 #include "graph/ops.h"
 #include "runtime/model/block_list.h"
-#include "runtime/model/chance.h"
 #include "runtime/model/geometry.h"
 #include "weights/tensor_files.h"
 
@@ -296,31 +295,6 @@ Result<std::shared_ptr<const Model>> Model::make(std::string_view graph_json, co
   if (auto good = run_first(model, pool); !good) return good.error();
   begin_adapters(model);
   return std::shared_ptr<const Model>(std::move(model));
-}
-
-// The first adapters: B is 0, A is normal of variance 1 / inputs, by the place of the layer and of the target.
-void Model::begin_adapters(const std::shared_ptr<Model>& model) {
-  const auto& form = model->graph.perspective;
-  if (!form || !form->adaptation) return;
-  const auto& adaptation = *form->adaptation;
-  Context context(model);
-  const Pinned pinned(*model->device, context);
-  for (size_t target = 0; target < adaptation.targets.size(); ++target) {
-    const Name A = adaptation.targets[target].A;
-    const auto& shape = model->graph.declarations[A].shape;  // [layers, rank, inputs]
-    const size_t layers = shape[0], each = shape[1] * shape[2];
-    const auto scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(shape[2])));
-    std::vector<float> first(layers * each);
-    for (size_t layer = 0; layer < layers; ++layer) {
-      for (size_t i = 0; i < each; ++i)
-        first[layer * each + i] = normal_of(chance(Purpose::adapter, static_cast<uint32_t>(target), layer,
-                                                   adaptation.seed, static_cast<uint32_t>(i))) *
-                                  scale;
-    }
-    model->device->upload(context.data(A), reinterpret_cast<const std::byte*>(first.data()),
-                          first.size() * sizeof(float));
-  }
-  model->first = context.image();
 }
 
 // Binds constants of the layout experts to the layers of the store.

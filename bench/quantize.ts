@@ -12,7 +12,7 @@ import { openPackage } from '../src/models/open.ts'
 import { GROUPS, type GroupSize, quantizePackage } from '../src/models/quantize/quantize.ts'
 import type { TargetName } from '../src/models/quantize/quantizers.ts'
 import type { Rounding } from '../src/models/quantize/rounding.ts'
-import { divergence, predictionsOf } from '../test/models/divergence.ts'
+import { divergence, predictionsOf } from '../test/models/quantize/divergence.ts'
 import { parseArgs } from './options.ts'
 import { root } from './support.ts'
 

@@ -5,7 +5,7 @@ import { AGAIN, otherTurns } from './turns.ts'
 
 const include = [
   'test/engine/**/*.test.ts',
-  'test/models/{gpt2,ngram.hostile,stateful,titans,titans.sessions,titans.refusals}.test.ts',
+  'test/models/**/{gpt2,ngram.hostile,stateful,titans,titans.sessions,titans.refusals}.test.ts',
 ]
 
 export default defineConfig({

@@ -53,7 +53,7 @@ const tests = async (env, inside, sealed) => {
     })
   const ours = await vitest('--config', join('tools', 'containers.vitest.ts'), ...process.argv.slice(2))
   if (process.argv.length > 2) return ours
-  const suites = ['test/streams/kafka.test.ts', 'test/operators/input-rules.test.ts']
+  const suites = ['test/streams/kafka.test.ts', 'test/operators/pipeline/input-rules.test.ts']
   return ours || (await vitest('--tags-filter=!slow', ...suites))
 }
 

@@ -9,7 +9,7 @@ import { AGAIN, EVERYTHING_ON_A_DEVICE, otherTurns } from './turns.ts'
 const include = [
   'test/cuda/**/*.test.ts',
   'test/engine/{blocks,constants,executor,filling,grown-tables,memory-graphs,custom-model,rings,volatile-tables}.test.ts',
-  'test/models/{expert-store,perspective,perspective.sessions,perspective.shipped,stateful}.test.ts',
+  'test/models/**/{expert-store,perspective,perspective.sessions,perspective.shipped,stateful}.test.ts',
 ]
 
 export default defineConfig({

@@ -1,5 +1,5 @@
 /** The types of ggml that the comparison writes, and the head of a file with such tensors. */
-import { type GgufValue, ggufHeader as headerOf, padded } from '../../test/models/gguf-header.ts'
+import { type GgufValue, ggufHeader as headerOf, padded } from '../../test/models/files/gguf-header.ts'
 
 export type MetaValue = GgufValue
 export { padded }

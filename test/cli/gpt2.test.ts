@@ -7,7 +7,7 @@ import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { beforeAll, describe, expect, it } from 'vitest'
 import { safetensors, writePackage } from '../engine/packages.ts'
-import { type Gpt2Sizes, gpt2ConfigOf, randomGpt2 } from '../models/gpt2.ts'
+import { type Gpt2Sizes, gpt2ConfigOf, randomGpt2 } from '../models/gpt2/gpt2.ts'
 import { continuo, json, sessionRow, temporary } from './helpers.ts'
 
 const sizes: Gpt2Sizes = { L: 1, H: 2, N: 8, F: 20, V: 256, P: 48 }

@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import { beforeAll, describe, expect, it } from 'vitest'
 import { inspectTensors } from '../../src/engine/inspect.ts'
 import { randomRwkv7, rawSafetensors, safetensors, writePackage } from '../engine/packages.ts'
-import { dequantise, numbersOf, readStored } from '../models/quantized.ts'
+import { dequantise, numbersOf, readStored } from '../models/quantize/quantized.ts'
 import { continuo, eventually, json, MODEL, type Running, start, temporary } from './helpers.ts'
 
 const folder = temporary()

@@ -5,7 +5,13 @@ import { expect, test } from 'vitest'
 import { open } from '../engine/helpers.ts'
 import { temporaryFolder } from '../engine/packages.ts'
 import { randomIds } from '../models/decoder-suite.ts'
-import { RETRIEVE, SETTINGS, type Setting, SUMMARIZE, writeSetting } from '../models/outer-memory-settings.ts'
+import {
+  RETRIEVE,
+  SETTINGS,
+  type Setting,
+  SUMMARIZE,
+  writeSetting,
+} from '../models/outer-memory/outer-memory-settings.ts'
 import { type Bench, createBench, event } from '../operators/harness.ts'
 import { continuo, json } from './helpers.ts'
 

@@ -26,7 +26,7 @@ afterAll(() => rmSync(dir, { recursive: true, force: true }))
 const families = FAMILIES.filter(({ key }) => key !== 'rwkv7-q8' && key !== 'gpt2-window')
 // Those that npm test kills with a folder for blobs.
 const inFolders: readonly FamilyKey[] = ['qwen3', 'gpt2-window']
-// One of each kind of state is forked while workers are killed; test/operators/fork.test.ts forks them all.
+// One of each kind of state is forked while workers are killed; test/operators/sessions/fork.test.ts forks them all.
 const forked = FAMILIES.filter(({ key }) => key === 'rwkv7' || key === 'titans')
 const on = (which: string) => (name: string) => `file:${join(dir, `${which}-${name}.db`)}`
 

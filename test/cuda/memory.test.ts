@@ -9,7 +9,7 @@ import type { SessionManagerOptions } from '../../src/sessions/types.ts'
 import { open } from '../engine/helpers.ts'
 import { hasShared, sharedModel } from '../engine/paths.ts'
 import { randomIds } from '../models/decoder-suite.ts'
-import { SETTINGS, writeSetting } from '../models/outer-memory-settings.ts'
+import { SETTINGS, writeSetting } from '../models/outer-memory/outer-memory-settings.ts'
 import { openBoth } from './helpers.ts'
 
 /** 16 payloads of 16 tokens each are a block that may sleep. */

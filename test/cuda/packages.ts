@@ -5,7 +5,7 @@ import { quantizePackage } from '../../src/models/quantize/quantize.ts'
 import { type Dtype, randomRwkv7, type Sizes, safetensors, temporaryFolder, writePackage } from '../engine/packages.ts'
 import { hasShared, sharedModel } from '../engine/paths.ts'
 import { BASE, type DecoderConfig, randomDecoder } from '../models/decoders.ts'
-import { gpt2ConfigOf, randomGpt2 } from '../models/gpt2.ts'
+import { gpt2ConfigOf, randomGpt2 } from '../models/gpt2/gpt2.ts'
 import { newOut } from '../models/helpers.ts'
 import {
   falconConfig,
@@ -16,12 +16,12 @@ import {
   nemotronConfig,
   qwen3NextConfig,
   qwen35Config,
-} from '../models/hybrid-packages.ts'
-import type { HybridConfig } from '../models/hybrid-reference.ts'
+} from '../models/hybrids/hybrid-packages.ts'
+import type { HybridConfig } from '../models/hybrids/hybrid-reference.ts'
 import { writeSubwords } from '../models/ngram/subwords.ts'
 import { randomLearned, writeNgram } from '../models/ngram/texts.ts'
-import { SETTINGS, writeSetting } from '../models/outer-memory-settings.ts'
-import { KIND_NAMES, KINDS, kindTensors, writeTitans } from '../models/titans-packages.ts'
+import { SETTINGS, writeSetting } from '../models/outer-memory/outer-memory-settings.ts'
+import { KIND_NAMES, KINDS, kindTensors, writeTitans } from '../models/titans/titans-packages.ts'
 import { emulated } from './helpers.ts'
 
 export interface Package {

@@ -19,7 +19,7 @@ import {
   nemotronConfig,
   qwen3NextConfig,
   qwen35Config,
-} from '../models/hybrid-packages.ts'
+} from '../models/hybrids/hybrid-packages.ts'
 
 /** A package whose files can be written, of one that is shared. */
 const copyOf = (name: string): string => {

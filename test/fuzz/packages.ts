@@ -6,9 +6,15 @@ import { openPackage } from '../../src/models/open.ts'
 import { SessionManager } from '../../src/sessions/manager.ts'
 import { randomRwkv7, safetensors } from '../engine/packages.ts'
 import { BASE, type DecoderConfig, randomDecoder } from '../models/decoders.ts'
-import { gpt2ConfigOf, randomGpt2 } from '../models/gpt2.ts'
-import { hybridTensors, lfm2Config, mamba2Config, nemotronConfig, qwen3NextConfig } from '../models/hybrid-packages.ts'
-import { kindTensors, KINDS as TITANS } from '../models/titans-packages.ts'
+import { gpt2ConfigOf, randomGpt2 } from '../models/gpt2/gpt2.ts'
+import {
+  hybridTensors,
+  lfm2Config,
+  mamba2Config,
+  nemotronConfig,
+  qwen3NextConfig,
+} from '../models/hybrids/hybrid-packages.ts'
+import { kindTensors, KINDS as TITANS } from '../models/titans/titans-packages.ts'
 import { byteLevel, fallback, KINDS as TOKENIZERS } from '../models/tokenizer/fixtures.ts'
 
 export type Files = Readonly<Record<string, Uint8Array>>

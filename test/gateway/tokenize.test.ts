@@ -6,7 +6,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { temporary } from '../cli/helpers.ts'
 import { safetensors, writePackageTo } from '../engine/safetensors.ts'
 import { openFamily } from '../families.ts'
-import { gpt2ConfigOf, randomGpt2 } from '../models/gpt2.ts'
+import { gpt2ConfigOf, randomGpt2 } from '../models/gpt2/gpt2.ts'
 import { ask, type Refused, type Serving, servingAll } from './helpers.ts'
 
 /** Most of it are tokens of several bytes, some of several characters. */

@@ -8,8 +8,8 @@ import { SessionManager } from '../../src/sessions/manager.ts'
 import { bits, errorOf, feed, generate, open, sameBytes } from '../engine/helpers.ts'
 import { randomRwkv7, safetensors, writePackage } from '../engine/packages.ts'
 import { BASE, type DecoderConfig, randomDecoder } from './decoders.ts'
-import { gpt2ConfigOf, randomGpt2 } from './gpt2.ts'
-import { hybridTensors, qwen3NextConfig } from './hybrid-packages.ts'
+import { gpt2ConfigOf, randomGpt2 } from './gpt2/gpt2.ts'
+import { hybridTensors, qwen3NextConfig } from './hybrids/hybrid-packages.ts'
 
 const LLAMA: DecoderConfig = { ...BASE, max_position_embeddings: 700 }
 const GEMMA: DecoderConfig = {

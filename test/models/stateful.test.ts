@@ -4,7 +4,7 @@ import type { Model } from '../../src/engine/types.ts'
 import { type DecoderState, type StatefulDecoder, statefulDecoder } from '../../src/models/stateful.ts'
 import { bits, errorOf, open } from '../engine/helpers.ts'
 import { safetensors, writePackage } from '../engine/packages.ts'
-import { type Gpt2Sizes, gpt2ConfigOf, gpt2Oracle, randomGpt2 } from './gpt2.ts'
+import { type Gpt2Sizes, gpt2ConfigOf, gpt2Oracle, randomGpt2 } from './gpt2/gpt2.ts'
 
 const sizes: Gpt2Sizes = { L: 2, H: 3, N: 4, F: 19, V: 30, P: 24 }
 const tensors = randomGpt2(11, sizes)

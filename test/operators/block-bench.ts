@@ -8,7 +8,7 @@ import { wholeFile } from '../../src/operators/snapshots/manifests.ts'
 import { readSnapshot } from '../../src/operators/snapshots/snapshots.ts'
 import { decodeSnapshot } from '../../src/state/snapshot.ts'
 import { safetensors, writePackageTo } from '../engine/safetensors.ts'
-import { gpt2ConfigOf, randomGpt2 } from '../models/gpt2.ts'
+import { gpt2ConfigOf, randomGpt2 } from '../models/gpt2/gpt2.ts'
 import { type Bench, type BenchOptions, createBench, event, verified } from './harness.ts'
 
 /** Of a block: 2 tables of 2 layers with 8 channels in f32. */

@@ -4,7 +4,7 @@ import { codeOf } from '../../src/errors.ts'
 import type { MemoryEvent } from '../../topics/observations.ts'
 import { open } from '../engine/helpers.ts'
 import { randomIds } from '../models/decoder-suite.ts'
-import { RETRIEVE, SETTINGS, SUMMARIZE, writeSetting } from '../models/outer-memory-settings.ts'
+import { RETRIEVE, SETTINGS, SUMMARIZE, writeSetting } from '../models/outer-memory/outer-memory-settings.ts'
 import { managed } from './helpers.ts'
 
 /** Blocks of 8 tokens, a window of 24: every 8 tokens one is archived. */

@@ -4,7 +4,7 @@ import { outerMemoryOf } from '../../src/state/outer-memory.ts'
 import { readSnapshotFile } from '../../src/state/snapshot.ts'
 import { open } from '../engine/helpers.ts'
 import { randomIds } from '../models/decoder-suite.ts'
-import { SETTINGS, SUMMARIZE, writeSetting } from '../models/outer-memory-settings.ts'
+import { SETTINGS, SUMMARIZE, writeSetting } from '../models/outer-memory/outer-memory-settings.ts'
 import { managed } from '../sessions/helpers.ts'
 
 describe.each(SETTINGS)('a memory outside: $name', ({ memory, ...setting }) => {

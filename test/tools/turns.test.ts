@@ -72,7 +72,9 @@ describe('slow test files in turns', () => {
   })
 
   test('the CUDA backend and native tests touch no suite of the CPU alone', () => {
-    const found = turns.map((turn) => run(turn, ['native/backends/cuda/device.cc', 'native/test/kernels/wkv7_test.cc']).length)
+    const found = turns.map(
+      (turn) => run(turn, ['native/backends/cuda/device.cc', 'native/test/kernels/wkv7_test.cc']).length,
+    )
     expect(found.reduce((sum, length) => sum + length, 0)).toBe(files.length)
   })
 
@@ -86,7 +88,11 @@ describe('slow test files in turns', () => {
   })
 
   test('the CUDA backend and its emulation touch all suites of a device', () => {
-    for (const path of ['native/backends/cuda/device.cc', 'native/test/emulate/block.cc', 'native/runtime/scheduler/engine.cc'])
+    for (const path of [
+      'native/backends/cuda/device.cc',
+      'native/test/emulate/block.cc',
+      'native/runtime/scheduler/engine.cc',
+    ])
       expect(filesOfTurn(files, 0, [path], graph, { everything: EVERYTHING_ON_A_DEVICE })).toHaveLength(
         Math.ceil(0.4 * files.length),
       )

@@ -1,6 +1,6 @@
 // The kernels of an ngram memory: any cut gives the same bits, slots change hands by the rule of
 // backends/ngram/slots.h, and a state that somebody made up leads nowhere outside its tables.
-// test/models/ngram.reference.test.ts has the numbers.
+// test/models/ngram/ngram.reference.test.ts has the numbers.
 #ifndef CONTINUO_INLINE
 #define CONTINUO_INLINE inline
 #endif

@@ -1,9 +1,9 @@
 /** GGUF files: their header, their metadata, their tensors, their numbers. */
 import { join } from 'node:path'
 import { randomRwkv7 } from '../../engine/packages.ts'
-import { plainF32, q8Blocks } from '../../models/containers.ts'
-import { gptGguf, gptSizes, rwkvGguf, rwkvSizes } from '../../models/gguf-files.ts'
-import { randomGpt2 } from '../../models/gpt2.ts'
+import { plainF32, q8Blocks } from '../../models/files/containers.ts'
+import { gptGguf, gptSizes, rwkvGguf, rwkvSizes } from '../../models/files/gguf-files.ts'
+import { randomGpt2 } from '../../models/gpt2/gpt2.ts'
 import type { OpenKind } from '../kind.ts'
 import { damagedBytes } from '../mutate.ts'
 import { usePackage, writeFiles } from '../packages.ts'

@@ -1,7 +1,7 @@
 /** model.safetensors.index.json: its members, its names, what it says that its files do not hold. */
 import { join } from 'node:path'
 import { safetensors } from '../../engine/packages.ts'
-import { gpt2ConfigOf, randomGpt2 } from '../../models/gpt2.ts'
+import { gpt2ConfigOf, randomGpt2 } from '../../models/gpt2/gpt2.ts'
 import type { OpenKind } from '../kind.ts'
 import { damagedJson } from '../mutate.ts'
 import { usePackage, writeFiles } from '../packages.ts'

@@ -1,7 +1,7 @@
 /** Archives of torch.save: the pickle, the headers and the directory around it, the numbers. */
 import { join } from 'node:path'
 import { randomRwkv7 } from '../../engine/packages.ts'
-import { torchFile } from '../../models/containers.ts'
+import { torchFile } from '../../models/files/containers.ts'
 import type { OpenKind } from '../kind.ts'
 import { damagedBytes } from '../mutate.ts'
 import { usePackage, writeFiles } from '../packages.ts'

@@ -1,6 +1,6 @@
 /** Texts that are hard to split, and a byte-level vocabulary whose joins cross the places at which they are split. */
 import { sha256 } from '../../../src/hash.ts'
-import type { GgufValue } from '../gguf-header.ts'
+import type { GgufValue } from '../files/gguf-header.ts'
 import { byteChars, inBytes, train } from './fixtures.ts'
 
 export const SPLIT_TEXTS: readonly string[] = [

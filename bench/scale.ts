@@ -27,6 +27,7 @@ import {
   zipf,
 } from './scale/formulas.ts'
 import {
+  type Deployment,
   drawer,
   eventOf,
   feedAtRate,
@@ -34,7 +35,6 @@ import {
   metricOf,
   randomFrom,
   ready,
-  type Scene,
   scrape,
   startRig,
   TIMEOUT,
@@ -80,15 +80,15 @@ const heading = (what: string): void =>
   console.log(`\n${what.padEnd(58)} ${'predicted'.padStart(14)} ${'measured'.padStart(14)} ${'ratio'.padStart(8)}`)
 
 /** Sums over the workers, and the disk. */
-const look = async (scene: Scene, workers: readonly WorkerProcess[], brokerCpu: () => number) => {
-  const requests = scene.requests()
+const look = async (deployment: Deployment, workers: readonly WorkerProcess[], brokerCpu: () => number) => {
+  const requests = deployment.requests()
   const texts = await Promise.all(workers.map(scrape))
   const sum = (name: string): number => texts.reduce((all, text) => all + metricOf(text, name), 0)
   return {
     at: performance.now() / 1000,
     requests,
     /** After the scrape, whose own requests do not count. */
-    from: scene.requests(),
+    from: deployment.requests(),
     commits: sum('continuo_commits_total'),
     restores: sum('continuo_restore_seconds_count'),
     commitSeconds: sum('continuo_commit_seconds_sum'),
@@ -96,15 +96,15 @@ const look = async (scene: Scene, workers: readonly WorkerProcess[], brokerCpu: 
     contexts: sum('continuo_resident_contexts'),
     cpu: workers.reduce((all, worker) => all + (worker.cpu() ?? Number.NaN), 0) / 1000,
     broker: brokerCpu(),
-    disk: scene.disk(),
-    traffic: scene.traffic(),
+    disk: deployment.disk(),
+    traffic: deployment.traffic(),
   }
 }
 type Seen = Awaited<ReturnType<typeof look>>
 const grown = (topic: string, later: Seen, earlier: Seen): number =>
   (later.disk[topic] ?? 0) - (earlier.disk[topic] ?? 0)
 
-const recordsOf = async ({ log, names }: Scene): Promise<number> => {
+const recordsOf = async ({ log, names }: Deployment): Promise<number> => {
   let records = 0
   for (const name of [names.state, names.observations, names.tokens]) {
     for (let partition = 0; partition < partitions; partition += 1) {
@@ -116,16 +116,16 @@ const recordsOf = async ({ log, names }: Scene): Promise<number> => {
 }
 
 /** Asks a session of each of these partitions for tokens, and waits until the answers are committed. */
-const answered = async (scene: Scene, ids: readonly number[]): Promise<void> => {
+const answered = async (deployment: Deployment, ids: readonly number[]): Promise<void> => {
   const asked = await Promise.all(
     ids.map(async (id) => {
       const { key, value } = eventOf(id, true)
-      const [at] = await scene.log.append(scene.names.chunks, [{ key, value }])
+      const [at] = await deployment.log.append(deployment.names.chunks, [{ key, value }])
       return at!
     }),
   )
   for (const { partition, offset } of asked)
-    while (((await scene.log.committed(GROUP, scene.names.chunks, partition)) ?? 0) <= offset) await sleep(10)
+    while (((await deployment.log.committed(GROUP, deployment.names.chunks, partition)) ?? 0) <= offset) await sleep(10)
 }
 const secondsSince = (from: number): number => (performance.now() - from) / 1000
 
@@ -141,27 +141,27 @@ try {
   for (const [name, value] of Object.entries(c)) console.log(`${name.padEnd(20)} ${figure(value).padStart(14)}`)
 
   say(`${sessions} sessions are fed`)
-  const scene = await rig.prepare(partitions)
+  const deployment = await rig.prepare(partitions)
   const homes = new Int32Array(sessions)
   for (let n = 0; n < sessions; n += 1)
-    homes[n] = await scene.log.partitionOf(scene.names.chunks, Buffer.from(sessionName(n)))
+    homes[n] = await deployment.log.partitionOf(deployment.names.chunks, Buffer.from(sessionName(n)))
   const byPartition = (rateOf: (n: number) => number): number[][] => {
     const all = Array.from({ length: partitions }, (): number[] => [])
     for (let n = 0; n < sessions; n += 1) all[homes[n]!]!.push(rateOf(n))
     return all
   }
   for (let from = 0; from < sessions; from += 20_000)
-    await scene.feed(Array.from({ length: Math.min(20_000, sessions - from) }, (_, at) => eventOf(from + at)))
+    await deployment.feed(Array.from({ length: Math.min(20_000, sessions - from) }, (_, at) => eventOf(from + at)))
 
   const flags = ['--commit-interval', String(interval * 1000), '--max-contexts', String(maxContexts)]
-  const launch = (): WorkerProcess[] => Array.from({ length: count }, () => scene.worker(...flags))
+  const launch = (): WorkerProcess[] => Array.from({ length: count }, () => deployment.worker(...flags))
   let workers = launch()
   await ready(workers, partitions)
-  const zero = await look(scene, workers, rig.brokerCpu)
+  const zero = await look(deployment, workers, rig.brokerCpu)
   // What they did before all of them were ready is not counted.
   const done = zero.sessions
-  await scene.settled(workers)
-  const one = await look(scene, workers, rig.brokerCpu)
+  await deployment.settled(workers)
+  const one = await look(deployment, workers, rig.brokerCpu)
   say(`${sessions} sessions have begun; the ${done} that began before all workers were ready are not counted`)
   const span = one.at - zero.at
   const begun = one.sessions - zero.sessions
@@ -190,12 +190,12 @@ try {
   const random = randomFrom(7)
   const draw = drawer(shares, random)
   const next = () => eventOf(draw(), random() < generating)
-  const recordsBefore = await recordsOf(scene)
-  const two = await look(scene, workers, rig.brokerCpu)
-  const fed = await feedAtRate(scene, Number(values.rate), Number(values.seconds), next, random)
-  const three = await look(scene, workers, rig.brokerCpu)
-  await scene.settled(workers)
-  const records = (await recordsOf(scene)) - recordsBefore
+  const recordsBefore = await recordsOf(deployment)
+  const two = await look(deployment, workers, rig.brokerCpu)
+  const fed = await feedAtRate(deployment, Number(values.rate), Number(values.seconds), next, random)
+  const three = await look(deployment, workers, rig.brokerCpu)
+  await deployment.settled(workers)
+  const records = (await recordsOf(deployment)) - recordsBefore
   const seconds = three.at - two.at
   const perSecond = fed.events / seconds
   // Those that read last in the beginning are still in memory, and they are the least busy.
@@ -243,7 +243,7 @@ try {
     const owners = await ready(workers, partitions)
     const dead = performance.now()
     await workers[0]!.stop('SIGKILL')
-    await answered(scene, owners[0]!.map(sessionIn))
+    await answered(deployment, owners[0]!.map(sessionIn))
     row(
       'a killed worker: until all its partitions answer',
       takeoverSeconds(c, { ...fleet, together: count - 1 }),
@@ -253,7 +253,7 @@ try {
   await Promise.all(workers.map((worker) => worker.stop('SIGKILL')))
   const from = performance.now()
   workers = launch()
-  await answered(scene, [sessionIn(0)])
+  await answered(deployment, [sessionIn(0)])
   const first = secondsSince(from)
   await ready(workers, partitions)
   row('all killed and started: first new token', coldSeconds(c, fleet), first)

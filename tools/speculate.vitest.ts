@@ -9,7 +9,7 @@ import { AGAIN, otherTurns } from './turns.ts'
 const include = [
   'test/crash/**/*.test.ts',
   'test/engine/{exactness,submit,churn,sampler}.test.ts',
-  'test/operators/**/{cancel,cancel-random,fork,grammar,outer-memory,paging,penalties,rings,sessions,stream,take-over,worker}.test.ts',
+  'test/operators/**/{cancel,cancel-random,fork,grammar,outer-memory,paging,penalties,rings,sessions,stream,import-plain,worker}.test.ts',
   'test/sessions/**/*.test.ts',
 ]
 

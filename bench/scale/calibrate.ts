@@ -6,7 +6,7 @@ import { plant } from '../planted.ts'
 import { modelDir } from '../support.ts'
 import type { WorkerProcess } from '../worker-process.ts'
 import type { Constants } from './formulas.ts'
-import { eventOf, feedAtRate, GROUP, metricOf, type Rig, randomFrom, ready, type Scene, scrape } from './rig.ts'
+import { type Deployment, eventOf, feedAtRate, GROUP, metricOf, type Rig, randomFrom, ready, scrape } from './rig.ts'
 
 /** Partitions of the two small logs, sessions that are fed, and sessions that only have a head. */
 const FEW = 2
@@ -36,17 +36,17 @@ interface Seen {
   readonly disk: Readonly<Record<string, number>>
 }
 
-const look = async (rig: Rig, scene: Scene, worker: WorkerProcess): Promise<Seen> => {
+const look = async (rig: Rig, deployment: Deployment, worker: WorkerProcess): Promise<Seen> => {
   const text = await scrape(worker)
   return {
     at: performance.now() / 1000,
     cpu: worker.cpu()! / 1000,
     broker: rig.brokerCpu(),
-    requests: scene.requests(),
-    transactions: scene.requests(TRANSACTION),
+    requests: deployment.requests(),
+    transactions: deployment.requests(TRANSACTION),
     commits: metricOf(text, 'continuo_commits_total'),
     commitSeconds: metricOf(text, 'continuo_commit_seconds_sum'),
-    disk: scene.disk(),
+    disk: deployment.disk(),
   }
 }
 
@@ -63,14 +63,14 @@ const less = (later: Seen, earlier: Seen) => ({
 type Spent = ReturnType<typeof less>
 
 /** A worker on a log without events: what its start took, what it asks for while idle, and the memory it has. */
-const idle = async (rig: Rig, scene: Scene) => {
-  const worker = scene.worker()
-  await ready([worker], scene.partitions)
+const idle = async (rig: Rig, deployment: Deployment) => {
+  const worker = deployment.worker()
+  await ready([worker], deployment.partitions)
   const started = worker.cpu()! / 1000
   await sleep(1000)
-  const before = await look(rig, scene, worker)
+  const before = await look(rig, deployment, worker)
   await sleep(IDLE * 1000)
-  const spent = less(await look(rig, scene, worker), before)
+  const spent = less(await look(rig, deployment, worker), before)
   return { worker, started, spent, memory: (await worker.memory()).rss }
 }
 
@@ -105,7 +105,7 @@ export const diskBytes = ({ key, value, headers }: StoredRecord): number => {
 const mean = (records: readonly StoredRecord[]): number =>
   records.reduce((sum, record) => sum + diskBytes(record), 0) / Math.max(1, records.length)
 
-const everything = async ({ log, partitions }: Scene, topic: string): Promise<StoredRecord[]> => {
+const everything = async ({ log, partitions }: Deployment, topic: string): Promise<StoredRecord[]> => {
   const all: StoredRecord[] = []
   for (let partition = 0; partition < partitions; partition += 1) {
     const { begin, end } = await log.bounds(topic, partition)
@@ -115,18 +115,18 @@ const everything = async ({ log, partitions }: Scene, topic: string): Promise<St
 }
 
 /** Bytes of the records, by what they are. */
-const sizes = async (scene: Scene) => {
-  const { names } = scene
-  const state = await everything(scene, names.state)
-  const observations = await everything(scene, names.observations)
+const sizes = async (deployment: Deployment) => {
+  const { names } = deployment
+  const state = await everything(deployment, names.state)
+  const observations = await everything(deployment, names.observations)
   const opens = ({ value }: StoredRecord): boolean => JSON.parse(Buffer.from(value ?? []).toString()).type === 'opened'
   return {
-    inputBytes: mean(await everything(scene, names.chunks)),
+    inputBytes: mean(await everything(deployment, names.chunks)),
     headBytes: mean(state.filter(({ key }) => key !== null && key.length > 0)),
     cursorBytes: mean(state.filter(({ key }) => key === null || key.length === 0)),
     openedBytes: mean(observations.filter(opens)),
     observationBytes: mean(observations.filter((record) => !opens(record))),
-    generatedBytes: mean(await everything(scene, names.tokens)),
+    generatedBytes: mean(await everything(deployment, names.tokens)),
   }
 }
 
@@ -136,8 +136,8 @@ export const calibrate = async (rig: Rig, say: (line: string) => void): Promise<
   const large = await rig.prepare(MANY)
   const wide = await idle(rig, large)
   await wide.worker.stop('SIGTERM')
-  const scene = await rig.prepare(FEW)
-  const narrow = await idle(rig, scene)
+  const deployment = await rig.prepare(FEW)
+  const narrow = await idle(rig, deployment)
   const perPartition = (value: (each: typeof wide) => number): number =>
     Math.max(0, (value(wide) - value(narrow)) / (MANY - FEW))
   const partitionRequests = perPartition(({ spent }) => spent.requests / spent.seconds)
@@ -158,17 +158,17 @@ export const calibrate = async (rig: Rig, say: (line: string) => void): Promise<
 
   say(`${SESSIONS} new sessions, then ${RATE} events a second`)
   await narrow.worker.stop('SIGTERM')
-  const worker = scene.worker(...flags)
+  const worker = deployment.worker(...flags)
   await ready([worker], FEW)
-  const zero = await look(rig, scene, worker)
-  await scene.feed(Array.from({ length: SESSIONS }, (_, n) => eventOf(n)))
-  await scene.settled([worker])
-  const one = await look(rig, scene, worker)
+  const zero = await look(rig, deployment, worker)
+  await deployment.feed(Array.from({ length: SESSIONS }, (_, n) => eventOf(n)))
+  await deployment.settled([worker])
+  const one = await look(rig, deployment, worker)
   const random = randomFrom(1)
   const next = () => eventOf(Math.floor(random() * SESSIONS), random() < 0.1)
-  const { events } = await feedAtRate(scene, RATE, PACED, next, random)
-  await scene.settled([worker])
-  const two = await look(rig, scene, worker)
+  const { events } = await feedAtRate(deployment, RATE, PACED, next, random)
+  await deployment.settled([worker])
+  const two = await look(rig, deployment, worker)
   const many = beside(less(one, zero))
   const paced = beside(less(two, one))
   const cost = (value: (spent: Spent) => number) =>
@@ -181,13 +181,13 @@ export const calibrate = async (rig: Rig, say: (line: string) => void): Promise<
 
   say(`${SESSIONS} sessions that come back`)
   await worker.stop('SIGKILL')
-  const again = scene.worker(...flags)
+  const again = deployment.worker(...flags)
   await ready([again], FEW)
-  const three = await look(rig, scene, again)
+  const three = await look(rig, deployment, again)
   const restores = 200
-  await scene.feed(Array.from({ length: restores }, (_, n) => eventOf(n)))
-  await scene.settled([again])
-  const back = beside(less(await look(rig, scene, again), three))
+  await deployment.feed(Array.from({ length: restores }, (_, n) => eventOf(n)))
+  await deployment.settled([again])
+  const back = beside(less(await look(rig, deployment, again), three))
   await again.stop('SIGKILL')
 
   say(`${HEADS} idle sessions`)
@@ -200,7 +200,7 @@ export const calibrate = async (rig: Rig, say: (line: string) => void): Promise<
   await full.worker.stop('SIGKILL')
   const commitRequests = paced.transactions / paced.commits
   return {
-    ...(await sizes(scene)),
+    ...(await sizes(deployment)),
     batchBytes: BATCH,
     ownBytes: paced.own / paced.commits,
     commitRequests,

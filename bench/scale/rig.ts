@@ -20,14 +20,14 @@ export const GROUP = 'continuo'
 
 export interface Rig {
   /** A fresh prefix with its topics, and the log as the bench uses it. */
-  prepare(partitions: number): Promise<Scene>
+  prepare(partitions: number): Promise<Deployment>
   /** CPU seconds of the broker so far. */
   brokerCpu(): number
   stop(): Promise<void>
 }
 
 /** One log, and what was written and asked so far. */
-export interface Scene {
+export interface Deployment {
   readonly log: EventLog
   readonly names: TopicNames
   readonly partitions: number
@@ -80,7 +80,7 @@ export const startRig = async (): Promise<Rig> => {
     rmSync(dir, { recursive: true, force: true })
   }
 
-  const prepare = async (partitions: number): Promise<Scene> => {
+  const prepare = async (partitions: number): Promise<Deployment> => {
     const at = `kafka://127.0.0.1:${proxy.port}/scale-${logs.length}`
     const log = await openLog(`${at}?clientId=bench`)
     logs.push(log)
@@ -217,7 +217,7 @@ export const drawer = (shares: Float64Array, random: () => number): (() => numbe
 
 /** Feeds `rate` events per second at random moments for `seconds`. Returns how many, and how long it took. */
 export const feedAtRate = async (
-  scene: Pick<Scene, 'feed'>,
+  deployment: Pick<Deployment, 'feed'>,
   rate: number,
   seconds: number,
   next: () => RecordIn,
@@ -234,7 +234,7 @@ export const feedAtRate = async (
     for (; due <= now; due += -Math.log(1 - random()) / rate) batch.push(next())
     events += batch.length
     if (batch.length > 0) {
-      const sent = scene.feed(batch).finally(() => sending.delete(sent))
+      const sent = deployment.feed(batch).finally(() => sending.delete(sent))
       sending.add(sent)
     }
     await sleep(10)

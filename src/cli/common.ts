@@ -21,9 +21,9 @@ import { readSealKeys } from '../seal-key.ts'
 import type { BlockCacheOptions } from '../state/block-cache.ts'
 import { APPLICATION_ID } from '../streams/embedded/layout.ts'
 import { parseEmbeddedUrl } from '../streams/embedded/url.ts'
-import { countChanged } from '../streams/grown.ts'
 import type { EventLog, OpenLogOptions } from '../streams/log.ts'
 import { openLog } from '../streams/open.ts'
+import { countChanged } from '../streams/partition-count.ts'
 import type { ExitCode } from './command.ts'
 import {
   choice,

@@ -1,8 +1,8 @@
 /** The topics of a log, as its clients need them: created where they are missing, with one number of partitions for all. */
 import { TOPICS, type TopicNames, topicNames } from '../../topics/index.ts'
 import { ContinuoError } from '../errors.ts'
-import { countChanged, type PartitionCount } from '../streams/grown.ts'
 import type { EventLog, TopicInfo, TopicSpec } from '../streams/log.ts'
+import { countChanged, type PartitionCount } from '../streams/partition-count.ts'
 
 export const namesOf = (log: EventLog, input?: string): TopicNames => topicNames(log.prefix, input)
 

@@ -92,7 +92,7 @@ const nativeRequest = (
       invalid(`${label}: seed is ${seed}, expected a bigint from 0 to 2^64 − 1.`)
     return { adapt: { evaluations, seed } }
   }
-  if (request.type === 'takeOver') return { archive: false, plain: request.plain }
+  if (request.type === 'importPlain') return { archive: false, plain: request.plain }
   if (request.type === 'archive' || request.blocks === undefined) return { archive: request.type === 'archive' }
   const wrong = request.blocks.find((block) => !Number.isInteger(block) || block < 0 || block > maxCount)
   if (wrong !== undefined) invalid(`${label}: it asks for block ${wrong}, expected numbers of archived blocks.`)

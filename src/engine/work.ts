@@ -56,7 +56,7 @@ export interface WorkItem {
   /** Ask what each draw found, and which experts the generated tokens went to (perspective models). */
   readonly perspectives?: boolean
   /** In place of tokens and a generation: what is asked of the memory outside, or an adaptation. */
-  readonly request?: MemoryRequest | AdaptRequest | { readonly type: 'takeOver'; readonly plain: PlainCache }
+  readonly request?: MemoryRequest | AdaptRequest | { readonly type: 'importPlain'; readonly plain: PlainCache }
 }
 
 /** Asks a perspective model to adapt the session to the tokens that it read last, with a budget of so many evaluations (docs/perspective.md). */

@@ -3,7 +3,7 @@ import { describe, expect, it } from 'vitest'
 import type { Model } from '../../src/engine/types.ts'
 import { sha256 } from '../../src/hash.ts'
 import { admit } from '../../src/operators/sessions/admit.ts'
-import { takeOver } from '../../src/operators/sessions/take-over.ts'
+import { importPlain } from '../../src/operators/sessions/import-plain.ts'
 import { SessionManager } from '../../src/sessions/manager.ts'
 import type { SessionManagerOptions } from '../../src/sessions/types.ts'
 import { open } from '../engine/helpers.ts'
@@ -45,7 +45,7 @@ it('a session of the plain decoder is taken over on a CUDA device with the bits 
   await sessions.process('s', randomIds(90, 27, 5))
   const snapshot = await admit(await sessions.checkpointSession('s'), plain, null)
   await sessions.close()
-  expect(await takeOver(snapshot, plain, cuda)).toEqual(await takeOver(snapshot, plain, cpu))
+  expect(await importPlain(snapshot, plain, cuda)).toEqual(await importPlain(snapshot, plain, cpu))
 })
 
 describe.skipIf(!hasShared)('a memory outside on a CUDA device', () => {

@@ -6,7 +6,7 @@
 import type { Consumer, GroupMember, PartitionAssigner } from 'kafkajs'
 import { afterAll, afterEach, beforeAll, describe, expect, inject, test } from 'vitest'
 import { codeOf } from '../../src/errors.ts'
-import { serviceOf } from '../../src/operators/worker/census.ts'
+import { serviceOf } from '../../src/operators/worker/group-monitor.ts'
 import { assign } from '../../src/streams/assign.ts'
 import { MemberAssignment, MemberMetadata } from '../../src/streams/kafka/kafkajs.ts'
 import type { EventLog, Membership } from '../../src/streams/log.ts'

@@ -5,7 +5,7 @@ import { type ModelPackage, openPackage } from '../../models/open.ts'
 import { clockOf, type SessionState } from '../../operators/advance/advance.ts'
 import { admit, admitFile } from '../../operators/sessions/admit.ts'
 import { type ContextStore, createContextStore } from '../../operators/sessions/context-store.ts'
-import { takeOver } from '../../operators/sessions/take-over.ts'
+import { importPlain } from '../../operators/sessions/import-plain.ts'
 import type { WholeFile } from '../../operators/snapshots/whole-file.ts'
 import { asOwner, type Owned, saveSession } from '../../operators/worker/owner.ts'
 import type { Head, PartitionCursor } from '../../state/head.ts'
@@ -56,7 +56,7 @@ const admitted = async (
   const { model: plain } = await openPlain()
   try {
     if (file.head.model !== plain.fingerprint) return await asItIs()
-    const { head, state } = await takeOver(await admit(await file.whole(), plain, tokenizer), plain, model)
+    const { head, state } = await importPlain(await admit(await file.whole(), plain, tokenizer), plain, model)
     const context = contexts.createContext()
     await context.load(state, clockOf(head))
     return { head: withoutHistory(head), context, history: historyIn(head, model.vocabSize), taken: true }

@@ -12,7 +12,7 @@ import { readSnapshotFile } from '../../state/snapshot.ts'
 import type { EventLog } from '../../streams/log.ts'
 import { command, type ExitCode } from '../command.ts'
 import { blobFlags, inputTopicFlag, logFlags, partitionsOf, sealFlags, stateOf, withExistingLog } from '../common.ts'
-import { doublesIn, tellDouble } from '../doubles.ts'
+import { duplicatesIn, tellDuplicate } from '../duplicate-sessions.ts'
 import { on, optional } from '../flags.ts'
 import { bitsPer, count, plural, print, printJson, say, shortName, table } from '../output.ts'
 import { memoryLines } from '../show/outer-memory.ts'
@@ -172,8 +172,8 @@ const showMemory = async (log: EventLog, names: TopicNames, session: string, jso
     return 1
   }
   if (other !== undefined) {
-    const [double] = doublesIn(heads.map(([head, at]) => [head.session, at]))
-    say(`${tellDouble(double!).what} Name another session.`)
+    const [duplicate] = duplicatesIn(heads.map(([head, at]) => [head.session, at]))
+    say(`${tellDuplicate(duplicate!).what} Name another session.`)
     return 1
   }
   const [head, partition] = found
@@ -255,8 +255,8 @@ export const sessions = command({
         if (norms.length > 0) print(table(HEALTH_HEADER, norms))
         else if (healths.size > 0) print('No snapshot yet, so no norms to show.')
         if (levels.length > 0) print(table(LEVEL_HEADER, levels))
-        for (const double of doublesIn(heads.map(([head, at]) => [head.session, at]))) {
-          const { what, remedy } = tellDouble(double)
+        for (const duplicate of duplicatesIn(heads.map(([head, at]) => [head.session, at]))) {
+          const { what, remedy } = tellDuplicate(duplicate)
           print(`${what} ${remedy}`)
         }
         if (waiting > 0) print(`${plural(waiting, 'input record')} not finished.`)

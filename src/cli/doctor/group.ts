@@ -1,6 +1,6 @@
 /** Checks of the group that shares a log: whether every partition is served, and by whom. */
 import { messageOf } from '../../errors.ts'
-import { serviceOf } from '../../operators/worker/census.ts'
+import { serviceOf } from '../../operators/worker/group-monitor.ts'
 import type { EventLog, TopicInfo } from '../../streams/log.ts'
 import { plural } from '../output.ts'
 import { type Check, fail, ok, warn } from './check.ts'

@@ -3,7 +3,7 @@ import type { TopicNames } from '../../../topics/index.ts'
 import { codeOf, messageOf } from '../../errors.ts'
 import type { EventLog } from '../../streams/log.ts'
 import { partitionsOf, stateOf } from '../common.ts'
-import { doublesIn, tellDouble } from '../doubles.ts'
+import { duplicatesIn, tellDuplicate } from '../duplicate-sessions.ts'
 import { plural } from '../output.ts'
 import { type Check, fail, ok, warn } from './check.ts'
 
@@ -37,12 +37,12 @@ export const checkSessions = async (log: EventLog, names: TopicNames): Promise<r
       ),
     )
   }
-  const doubles = doublesIn(places)
-  for (const double of doubles.slice(0, MOST_NAMED)) {
-    const { what, remedy } = tellDouble(double)
+  const duplicates = duplicatesIn(places)
+  for (const duplicate of duplicates.slice(0, MOST_NAMED)) {
+    const { what, remedy } = tellDuplicate(duplicate)
     broken.push(warn('sessions', what, remedy))
   }
-  if (doubles.length > MOST_NAMED)
-    broken.push(warn('sessions', `${plural(doubles.length - MOST_NAMED, 'more session')} like that`, 'See above.'))
+  if (duplicates.length > MOST_NAMED)
+    broken.push(warn('sessions', `${plural(duplicates.length - MOST_NAMED, 'more session')} like that`, 'See above.'))
   return broken.length > 0 ? broken : [ok('state', `${plural(places.length, 'session')}, every head can be used`)]
 }

@@ -163,7 +163,7 @@ interface Again {
   readonly rank: Value<'i32'>
 }
 
-interface Scene {
+interface Building {
   readonly g: GraphBuilder
   readonly config: PerspectiveConfig
   readonly kinds: Kinds
@@ -174,19 +174,19 @@ interface Scene {
 }
 
 /** y = W x, with its adapter where the model has one. `place`: of the layer among those of its kind. */
-const mapped = ({ g, state }: Scene, out: string, target: string, W: Matrix, x: Value, place: number): Value => {
+const mapped = ({ g, state }: Building, out: string, target: string, W: Matrix, x: Value, place: number): Value => {
   const own = state.adapters.get(target)
   if (own === undefined) return g.matmul(out, x, W)
   return g.adapter(out, g.matmul(`${out}.p`, x, W), x, own.A(place), own.B(place))
 }
 
-const recurrence = (scene: Scene, n: Value, layer: number, again: Again | null, p: string): Value => {
-  const { g, config, kinds, w, state } = scene
+const recurrence = (building: Building, n: Value, layer: number, again: Again | null, p: string): Value => {
+  const { g, config, kinds, w, state } = building
   const { gamma_min, gamma_max, write } = config.pdr
   const place = kinds.pdr.layers.indexOf(layer)
   const one = { groups: 1, eps: UNIT_EPS }
   const map = (name: 'p' | 'k' | 'q' | 'v' | 'o', x: Value): Value =>
-    mapped(scene, `${p}pdr.${name}`, `pdr.${name}_proj`, w.pdr[name](place), x, place)
+    mapped(building, `${p}pdr.${name}`, `pdr.${name}_proj`, w.pdr[name](place), x, place)
   const q = g.unit(`${p}pdr.q.unit`, map('q', n), one)
   const o = again
     ? g.cacheRecall(`${p}pdr.read`, state.S(place), q, 1)
@@ -207,12 +207,12 @@ const recurrence = (scene: Scene, n: Value, layer: number, again: Again | null, 
   return map('o', g.rmsnorm(`${p}pdr.normed`, o, w.pdr.norm(place), { eps: config.rms_norm_eps }))
 }
 
-const attention = (scene: Scene, n: Value, layer: number, again: Again | null, p: string): Value => {
-  const { g, config, kinds, w, state } = scene
+const attention = (building: Building, n: Value, layer: number, again: Again | null, p: string): Value => {
+  const { g, config, kinds, w, state } = building
   const { num_attention_heads: H, num_key_value_heads: Hkv, head_dim: d, rope_increments: increments } = config
   const place = kinds.gqa!.layers.indexOf(layer)
   const map = (name: 'q' | 'k' | 'v' | 'o', x: Value): Value =>
-    mapped(scene, `${p}attn.${name}`, `attn.${name}_proj`, w.attn![name](place), x, place)
+    mapped(building, `${p}attn.${name}`, `attn.${name}_proj`, w.attn![name](place), x, place)
   const turned = (name: 'q' | 'k', heads: number): Value =>
     g.rope(`${p}attn.${name}.turned`, map(name, n), state.clock, { heads, increments })
   const options = { heads: H, shared: H / Hkv, scale: 1 / Math.sqrt(d) }
@@ -225,7 +225,7 @@ const attention = (scene: Scene, n: Value, layer: number, again: Again | null, p
 }
 
 /** The experts of a row, in order of rank, and how far they are. */
-const route = ({ g, config, kinds, w, state }: Scene, u: Value, layer: number, again: Again | null, p: string) => {
+const route = ({ g, config, kinds, w, state }: Building, u: Value, layer: number, again: Again | null, p: string) => {
   const place = kinds.experts.layers.indexOf(layer)
   const there = g.add(`${p}route.z`, g.matmul(`${p}route.p`, u, w.router(place)), w.routerBias(place))
   const z = again ? g.add(`${p}route.moved`, g.mul(`${p}route.kept`, there, again.keep), again.move(layer)) : there
@@ -234,20 +234,20 @@ const route = ({ g, config, kinds, w, state }: Scene, u: Value, layer: number, a
 }
 
 /** Tells the store which experts the next layers are likely to want, by their own norms and routers. */
-const lookAhead = (scene: Scene, x: Value, layer: number, p: string): void => {
-  const { g, config, kinds, w } = scene
+const lookAhead = (building: Building, x: Value, layer: number, p: string): void => {
+  const { g, config, kinds, w } = building
   for (let k = 1; k <= LOOK_AHEAD; k += 1) {
     const next = layer + k
     if (!kinds.experts.layers.includes(next)) continue
     const u = g.rmsnorm(`${p}ahead.${k}.u`, x, w.ffnNorm(next), { eps: config.rms_norm_eps })
-    const { ids, place } = route(scene, u, next, null, `${p}ahead.${k}.`)
+    const { ids, place } = route(building, u, next, null, `${p}ahead.${k}.`)
     g.expertsAhead(ids, w.experts(place), k)
   }
 }
 
 /** The feed-forward part; of a step, x is what it is added to. */
-const feedForward = (scene: Scene, u: Value, x: Value, layer: number, again: Again | null, p: string): Value => {
-  const { g, config, kinds, w } = scene
+const feedForward = (building: Building, u: Value, x: Value, layer: number, again: Again | null, p: string): Value => {
+  const { g, config, kinds, w } = building
   if (config.ffn_types[layer] === 'dense') {
     const place = kinds.dense!.layers.indexOf(layer)
     const gate = g.silu(`${p}mlp.silu`, g.matmul(`${p}mlp.gate`, u, w.mlp!.gate(place)))
@@ -257,27 +257,27 @@ const feedForward = (scene: Scene, u: Value, x: Value, layer: number, again: Aga
       w.mlp!.down(place),
     )
   }
-  const { place, d, ids } = route(scene, u, layer, again, p)
+  const { place, d, ids } = route(building, u, layer, again, p)
   g.expertsAhead(ids, w.experts(place), 0)
-  if (!again && scene.ahead) lookAhead(scene, x, layer, p)
+  if (!again && building.ahead) lookAhead(building, x, layer, p)
   const nearness = g.scale(`${p}route.near`, g.gather(`${p}route.chosen`, d, ids), -1 / config.experts.temperature)
   const F = g.experts(`${p}experts.y`, u, ids, w.experts(place))
   return g.combine(`${p}experts.sum`, F, g.softmax(`${p}route.weights`, nearness))
 }
 
 /** A layer; gives x behind it. */
-const layerOf = (scene: Scene, x: Value, layer: number, again: Again | null): Value => {
-  const { g, config, w } = scene
+const layerOf = (building: Building, x: Value, layer: number, again: Again | null): Value => {
+  const { g, config, w } = building
   const p = `${again ? 'again.' : ''}${layer}.`
   const eps = config.rms_norm_eps
   const n = g.rmsnorm(`${p}n`, x, w.inputNorm(layer), { eps })
   const mix = config.layer_types[layer] === 'pdr' ? recurrence : attention
-  const mixed = g.add(`${p}x.mixed`, x, mix(scene, n, layer, again, p))
+  const mixed = g.add(`${p}x.mixed`, x, mix(building, n, layer, again, p))
   const u = g.rmsnorm(`${p}u`, mixed, w.ffnNorm(layer), { eps })
-  return g.add(`${p}x`, mixed, feedForward(scene, u, mixed, layer, again, p))
+  return g.add(`${p}x`, mixed, feedForward(building, u, mixed, layer, again, p))
 }
 
-const hiddenOf = ({ g, config, w }: Scene, x: Value, p: string): Value => {
+const hiddenOf = ({ g, config, w }: Building, x: Value, p: string): Value => {
   const normed = g.rmsnorm(w.spp ? `${p}normed` : `${p}hidden`, x, w.norm, { eps: config.rms_norm_eps })
   if (!w.spp) return normed
   const { iterations, inflation } = config.spp!
@@ -285,17 +285,17 @@ const hiddenOf = ({ g, config, w }: Scene, x: Value, p: string): Value => {
 }
 
 /** The step of a token. */
-const stepBlock = (scene: Scene, embed: (token: Value<'i32'>) => Value): void => {
-  const { g, config, kinds, state } = scene
+const stepBlock = (building: Building, embed: (token: Value<'i32'>) => Value): void => {
+  const { g, config, kinds, state } = building
   const { num_hidden_layers: L, mpd } = config
   const token = g.dynamic('token', [], 'i32')
   g.block('step', [token], () => {
     let x = embed(token)
     for (let layer = 0; layer < L; layer += 1) {
       if (mpd && layer === L - mpd.layers) g.cacheShift('mpd.previous', state.x!(), x)
-      x = layerOf(scene, x, layer, null)
+      x = layerOf(building, x, layer, null)
     }
-    const hidden = hiddenOf(scene, x, '')
+    const hidden = hiddenOf(building, x, '')
     if (state.recent) {
       g.cacheWrite(state.recent.ids(plus(state.clock, -1)), token)
       g.cacheWrite(state.recent.hidden(plus(state.clock, -1)), g.whole('hidden.whole', hidden))
@@ -309,8 +309,8 @@ const stepBlock = (scene: Scene, embed: (token: Value<'i32'>) => Value): void =>
 }
 
 /** The last layers once more for each perspective, reading only. */
-const againBlock = (scene: Scene): void => {
-  const { g, config, kinds } = scene
+const againBlock = (building: Building): void => {
+  const { g, config, kinds } = building
   const { num_hidden_layers: L, hidden_size: D, mpd } = config
   if (!mpd) return
   const first = L - mpd.layers
@@ -323,12 +323,12 @@ const againBlock = (scene: Scene): void => {
   const used = routed.length > 0 ? [keep, rank, ...moves.map(([, move]) => move)] : []
   g.block('again', [start, ...used], () => {
     let x: Value = start
-    for (let layer = first; layer < L; layer += 1) x = layerOf(scene, x, layer, again)
+    for (let layer = first; layer < L; layer += 1) x = layerOf(building, x, layer, again)
     const routes = routed.map((layer, i) => [
       `route.${i}`,
       { name: `again.${layer}.experts`, shape: [config.experts.top_k], dtype: 'i32' } as Value<'i32'>,
     ])
-    return { hidden: hiddenOf(scene, x, 'again.'), ...Object.fromEntries(routes) }
+    return { hidden: hiddenOf(building, x, 'again.'), ...Object.fromEntries(routes) }
   })
 }
 
@@ -344,7 +344,7 @@ const build = (
   const g = buildGraph()
   const kinds = kindsOf(g, config, L)
   const embedding = g.lookup('embed_tokens', [V, D], set.take('model.embed_tokens.weight', [V, D]))
-  const scene: Scene = {
+  const building: Building = {
     g,
     config,
     kinds,
@@ -352,7 +352,7 @@ const build = (
     state: stateOf(g, config, kinds),
     ahead,
   }
-  stepBlock(scene, (token) => g.embed('x', token, embedding))
+  stepBlock(building, (token) => g.embed('x', token, embedding))
 
   const tied = config.tie_word_embeddings
   if (tied) set.ignore('lm_head.weight')
@@ -360,7 +360,7 @@ const build = (
   const head = g.matrix('lm_head', [V, D], source)
   const input = g.dynamic('predict.hidden', [D], 'f32')
   g.block('predict', [input], () => ({ logits: g.matmul('logits', input, head) }))
-  againBlock(scene)
+  againBlock(building)
   set.finish()
 
   const { mpd, hdm, fmea, recent, experts, layer_types, ffn_types, pdr } = config

@@ -29,9 +29,9 @@ import { matcherOf, submitBound } from './bound.ts'
 import { createDetokenizer, NO_TEXT } from './detokenize.ts'
 import { alternativesIn, drawing, followsItself } from './drawing.ts'
 import { alertsOf, endOfLines, judged, linesIn } from './lines.ts'
+import { memoryObservations } from './memory-observations.ts'
 import { perspectivesIn } from './perspectives.ts'
 import { pooled } from './pooling.ts'
-import { rememberedIn } from './remembered.ts'
 import { reasonOf, SessionLost, setAside } from './set-aside.ts'
 import { cursorAt, endOfRequest, observe, spanFrom } from './spans.ts'
 
@@ -225,7 +225,7 @@ async function generateSlice(
       ? { ...(await engine.submit(item)), over: null }
       : await submitBound(engine.submit, item, matcher, clockOf(session.head))
   const { ended, over } = result
-  const told = rememberedIn(session.head, work, result)
+  const told = memoryObservations(session.head, work, result)
   let head = moved(session.head, result, result.generated.length)
   const ids = [...result.generated]
   const logprobs = [...result.logprobs]
@@ -303,7 +303,7 @@ const conclude = async (
         : { type: event.type, ...(event.blocks && { blocks: event.blocks }) }
     try {
       const result = await engine.submit({ context: session.context, tokens: NO_TOKENS, nats: false, request })
-      outputs.push(...rememberedIn(head, work, result))
+      outputs.push(...memoryObservations(head, work, result))
       head = moved(head, result, 0)
     } catch (error) {
       // The engine changed nothing. Text that was held back before the event has been read by now, which any event does.
@@ -446,7 +446,7 @@ export async function* advance(
       yield await brokenBy(error, slice.length)
       return
     }
-    outputs.push(...rememberedIn(session.head, work, result))
+    outputs.push(...memoryObservations(session.head, work, result))
     remember(session, work, engine, slice)
     let head = pooled(
       surprised(moved(session.head, result, slice.length), slice, result.nats, engine.tokenizer),

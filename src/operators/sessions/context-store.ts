@@ -1,6 +1,6 @@
 /**
  * The contexts of a process, of all its partitions or of a SessionManager: made, forked and processed here, and kept where there is room for
- * them (rungs.ts). Callers get contexts like the engine's own, and cannot tell where the state of one is.
+ * them (context-tiers.ts). Callers get contexts like the engine's own, and cannot tell where the state of one is.
  */
 
 import type { Context, EngineContext } from '../../engine/context.ts'
@@ -12,10 +12,10 @@ import type { KeptBlock } from '../../memory.ts'
 import { type BlockCacheOptions, type BlockCacheStats, openBlockCache } from '../../state/block-cache.ts'
 import { createShares } from '../pipeline/shares.ts'
 import { createAdaptations } from './adaptations.ts'
+import { type ContextTiersOptions, type ContextTiersStats, createContextTiers, type Entry } from './context-tiers.ts'
 import { createFair } from './fair.ts'
-import { createRungs, type RungsOptions, type RungsStats, type Slot } from './rungs.ts'
 
-export interface ContextStoreOptions extends RungsOptions {
+export interface ContextStoreOptions extends ContextTiersOptions {
   /** Of a model whose memory lies outside: where archived blocks are. */
   readonly blocks?: BlockCacheOptions | undefined
   /** Called for each adaptation that did something: how long the engine took, replays included, and how many evaluations it used. */
@@ -27,7 +27,7 @@ export interface AdaptationTime {
   readonly evaluations: number
 }
 /** Where the contexts of a process are, and how often they moved. */
-export interface ContextStoreStats extends RungsStats {
+export interface ContextStoreStats extends ContextTiersStats {
   /** null: the model has no memory outside. */
   readonly blocks: BlockCacheStats | null
   /** Retrievals of archived blocks by their reason, replays included. */
@@ -44,7 +44,7 @@ export interface Contexts {
 /** Closes the context as soon as its state is kept elsewhere, at once or later; false: it stays. */
 export type Release = (context: Context) => boolean
 
-/** Makes and runs all contexts of a process; the rungs decide where each lies. */
+/** Makes and runs all contexts of a process; the tiers decide where each lies. */
 export interface ContextStore {
   /**
    * A context at its first state; it takes memory from its first use on. `name` stands in messages. `release` is called when spill files
@@ -80,11 +80,11 @@ export const createContextStore = (
   model: Pick<Model, 'createContext' | 'openContext' | 'forkContext' | 'submit' | 'logits' | 'layout' | 'blocks'>,
   options: ContextStoreOptions = {},
 ): ContextStore => {
-  const rungs = createRungs(model, options)
-  const { files } = rungs
+  const tiers = createContextTiers(model, options)
+  const { files } = tiers
   const cache = model.blocks && openBlockCache(model.blocks, { warn: options.warn, ...options.blocks })
   const retrievals: Record<string, number> = {}
-  const slots = new WeakMap<Context, Slot>()
+  const entries = new WeakMap<Context, Entry>()
   const fair = createFair()
   const shares = createShares()
 
@@ -101,42 +101,42 @@ export const createContextStore = (
     return result
   }
 
-  const mended = (slot: Slot): void => {
-    slot.broken = false
-    slot.lost = null
+  const mended = (entry: Entry): void => {
+    entry.broken = false
+    entry.lost = null
   }
 
-  const contextOf = (slot: Slot): Context => {
+  const contextOf = (entry: Entry): Context => {
     const context: Context = {
       get pulse() {
-        return (slot.real ?? slot.head).pulse
+        return (entry.real ?? entry.head).pulse
       },
       get origin() {
-        return (slot.real ?? slot.head).origin
+        return (entry.real ?? entry.head).origin
       },
       get chain() {
-        return (slot.real ?? slot.head).chain
+        return (entry.real ?? entry.head).chain
       },
       get bytes() {
-        return slot.bytes
+        return entry.bytes
       },
       // Gates are counted by the engine's context, and that is closed when this one is spilled.
       gates() {
-        rungs.own(slot)
-        return slot.leaving === null ? (slot.real?.gates() ?? []) : []
+        tiers.own(entry)
+        return entry.leaving === null ? (entry.real?.gates() ?? []) : []
       },
       async state() {
-        return rungs.looking(slot, (real) => real.state(), files.read)
+        return tiers.looking(entry, (real) => real.state(), files.read)
       },
       async capture(known) {
-        return rungs.looking(
-          slot,
+        return tiers.looking(
+          entry,
           (real) => real.capture(known),
           (pages, who) => files.capture(pages, known, who),
         )
       },
       async load(state, head) {
-        if (state !== null || slot.real !== null || slot.leaving !== null) {
+        if (state !== null || entry.real !== null || entry.leaving !== null) {
           let made = false
           const open = (): Promise<EngineContext> => {
             made = true
@@ -146,75 +146,75 @@ export const createContextStore = (
             if (!made) await real.load(state, head)
             if (state !== null && 'resting' in state && state.resting !== undefined)
               cache?.rest(real.numbers(), state.resting)
-            rungs.clear(slot)
-            mended(slot)
+            tiers.clear(entry)
+            mended(entry)
           }
-          await rungs.present(slot, loaded, open)
+          await tiers.present(entry, loaded, open)
         } else {
           // The first state takes no memory before it is used.
-          rungs.own(slot)
-          rungs.clear(slot)
-          slot.bytes = rungs.first().bytes
-          slot.head = { pulse: head.pulse, origin: head.origin, chain: head.chain }
-          mended(slot)
+          tiers.own(entry)
+          tiers.clear(entry)
+          entry.bytes = tiers.first().bytes
+          entry.head = { pulse: head.pulse, origin: head.origin, chain: head.chain }
+          mended(entry)
         }
       },
       async restart() {
         // What is outside is not read for this: its head says where the clock stands.
-        const fresh = (): Promise<EngineContext> => model.openContext(null, slot.head)
-        await rungs.present(
-          slot,
+        const fresh = (): Promise<EngineContext> => model.openContext(null, entry.head)
+        await tiers.present(
+          entry,
           async (real) => {
             await real.restart()
-            rungs.clear(slot)
-            mended(slot)
+            tiers.clear(entry)
+            mended(entry)
           },
           fresh,
         )
       },
-      close: () => rungs.remove(slot),
+      close: () => tiers.remove(entry),
     }
-    slots.set(context, slot)
+    entries.set(context, entry)
     return context
   }
 
-  const knownSlot = (context: Context): Slot => {
-    const slot = slots.get(context)
-    if (slot === undefined) throw new ContinuoError('MISUSE', 'The context was not made here; use createContext().')
-    rungs.own(slot)
-    return slot
+  const knownEntry = (context: Context): Entry => {
+    const entry = entries.get(context)
+    if (entry === undefined) throw new ContinuoError('MISUSE', 'The context was not made here; use createContext().')
+    tiers.own(entry)
+    return entry
   }
 
-  const create = (name: string | undefined, release: Release | undefined): { slot: Slot; context: Context } => {
-    const slot = rungs.add(name, () => release?.(context) ?? false)
-    const context = contextOf(slot)
-    return { slot, context }
+  const create = (name: string | undefined, release: Release | undefined): { entry: Entry; context: Context } => {
+    const entry = tiers.add(name, () => release?.(context) ?? false)
+    const context = contextOf(entry)
+    return { entry, context }
   }
 
   return {
     createContext: (name, release) => create(name, release).context,
     async forkContext(context, name, release) {
-      const parent = knownSlot(context)
+      const parent = knownEntry(context)
       if (parent.lost !== null) throw parent.lost
       const child = create(name, release)
       if (parent.real === null && parent.pages.hot === null) {
-        child.slot.head = parent.head
+        child.entry.head = parent.head
         return child.context
       }
-      return rungs.present(parent, async (from) => {
+      return tiers.present(parent, async (from) => {
         const real = model.forkContext(from)
-        parent.kin.add(child.slot)
-        child.slot.kin = parent.kin
-        child.slot.pages = files.share(parent.pages, from.frozen())
-        rungs.born(child.slot, real)
+        parent.kin.add(child.entry)
+        child.entry.kin = parent.kin
+        child.entry.pages = files.share(parent.pages, from.frozen())
+        tiers.born(child.entry, real)
         return child.context
       })
     },
     async submit(item, share) {
-      const slot = knownSlot(item.context)
+      const entry = knownEntry(item.context)
       const asked = item.tokens.length + (item.generate?.count ?? 0)
       const call = () =>
-        rungs.present(slot, async (context) => {
+        tiers.present(entry, async (context) => {
           try {
             const work = { ...item, context }
             const result = await (item.request?.type === 'adapt' ? adapt(work) : model.submit(work))
@@ -222,12 +222,12 @@ export const createContextStore = (
               if (told.type === 'retrieve') retrievals[told.reason] = (retrievals[told.reason] ?? 0) + 1
             return result
           } catch (error) {
-            if (codeOf(error) === 'REFUSED' || codeOf(error) === 'UNAVAILABLE') slot.broken = true
+            if (codeOf(error) === 'REFUSED' || codeOf(error) === 'UNAVAILABLE') entry.broken = true
             throw error
           }
         })
       if (item.request?.type !== 'adapt')
-        return fair.run(share === undefined ? slot.kin : shares.groupOf(share), asked, call)
+        return fair.run(share === undefined ? entry.kin : shares.groupOf(share), asked, call)
       // It takes no rows of the engine's steps, so it stands in no line with those that do.
       const leave = await adaptations.enter(item.request.signal)
       if (leave === null) return notBegun(item.context)
@@ -237,11 +237,11 @@ export const createContextStore = (
         leave()
       }
     },
-    logits: (context) => rungs.present(knownSlot(context), (real) => model.logits(real)),
-    stats: Object.assign(rungs.stats, { blocks: cache?.stats ?? null, retrievals }),
+    logits: (context) => tiers.present(knownEntry(context), (real) => model.logits(real)),
+    stats: Object.assign(tiers.stats, { blocks: cache?.stats ?? null, retrievals }),
     keep: (numbers, kept) => cache?.keep(numbers, kept),
     async close() {
-      await rungs.close()
+      await tiers.close()
       cache?.close()
     },
   }

@@ -7,7 +7,7 @@ import { lifeOf, type PartitionBlobs } from '../blobs/blobs.ts'
 import { shareOf } from '../pipeline/shares.ts'
 import type { Restored } from '../snapshots/restore.ts'
 import type { Step, Tokenized } from '../types.ts'
-import type { LiveSession } from './resting.ts'
+import type { LiveSession } from './idle-sessions.ts'
 
 /** A session for one event. */
 export interface Acquired {

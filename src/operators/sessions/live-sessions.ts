@@ -1,7 +1,7 @@
 /**
  * The sessions of one partition whose contexts are in memory. A context is rebuilt on its session's first event and given back when too
- * many are in memory; what a given-back context knew is in its snapshot, or in so few records of the input that they are read again. resting.ts
- * decides which context may be given back, rooms.ts which session gets the next place. Heads, and the captures that are taken here, are in
+ * many are in memory; what a given-back context knew is in its snapshot, or in so few records of the input that they are read again. idle-sessions.ts
+ * decides which context may be given back, context-slots.ts which session gets the next place. Heads, and the captures that are taken here, are in
  * the table (session-table.ts).
  */
 import type { Context } from '../../engine/context.ts'
@@ -19,10 +19,10 @@ import { MAX_CAPTURES } from '../snapshots/captures.ts'
 import { blankSession, Disagreement, type Restored } from '../snapshots/restore.ts'
 import type { Capture, Tokenized } from '../types.ts'
 import { createCalls } from './calls.ts'
+import { createContextSlots } from './context-slots.ts'
 import type { Contexts } from './context-store.ts'
 import { type Acquired, type Brought, createForks, type Fork, type Take } from './forks.ts'
-import { createResting, type LiveSession } from './resting.ts'
-import { createRooms } from './rooms.ts'
+import { createIdleSessions, type LiveSession } from './idle-sessions.ts'
 import { isSaved, type SessionTable } from './session-table.ts'
 
 export interface LiveSessionsOptions {
@@ -108,8 +108,8 @@ export const createLiveSessions = (options: LiveSessionsOptions): LiveSessions =
   const live = new Map<string, LiveSession>()
   const owners = new WeakMap<Context, LiveSession>()
   const coming = new Map<string, Arrival>()
-  const resting = createResting({ heads, snapshotEvery, snapshotRecords })
-  const { free, savable, overdue, capturing, put, isShort } = resting
+  const idle = createIdleSessions({ heads, snapshotEvery, snapshotRecords })
+  const { free, savable, overdue, capturing, put, isShort } = idle
   const calls = createCalls(options.engine)
   const { engine, alone, tracked } = calls
   /** Sessions out of memory that have to be rebuilt in order to be saved. */
@@ -123,7 +123,7 @@ export const createLiveSessions = (options: LiveSessionsOptions): LiveSessions =
   /** Those asked to go whose contexts are still there, and who waits for that. */
   const going = new Set<LiveSession>()
   const leaving = new Map<LiveSession, (gone: boolean) => void>()
-  const rooms = createRooms({
+  const slots = createContextSlots({
     max: maxContexts,
     maxRestores: MAX_RESTORES,
     alive: () => live.size,
@@ -135,12 +135,12 @@ export const createLiveSessions = (options: LiveSessionsOptions): LiveSessions =
     onPressure: () => makeRoom(),
   })
   /** Nobody gets a context any more, neither those that wait for their first nor those that went for a while. */
-  const closeRooms = (): void => {
-    rooms.close()
+  const closeSlots = (): void => {
+    slots.close()
     for (const gone of leaving.values()) gone(false)
     leaving.clear()
   }
-  stopping.addEventListener('abort', closeRooms)
+  stopping.addEventListener('abort', closeSlots)
 
   const own = (session: LiveSession): void => void owners.set(session.context, session)
 
@@ -163,16 +163,16 @@ export const createLiveSessions = (options: LiveSessionsOptions): LiveSessions =
     blobs?.end(session.head.session)
     session.context.close()
     notWorking(session)
-    rooms.left(session.share)
+    slots.left(session.share)
     leaving.get(session)?.(true)
     leaving.delete(session)
   }
 
   const settle = (session: LiveSession): void => {
-    resting.settle(session)
+    idle.settle(session)
     if (session.list !== free) return
     if (session.parting) giveBack(session)
-    rooms.admit()
+    slots.admit()
   }
 
   const occupy = (session: LiveSession): void => {
@@ -186,7 +186,7 @@ export const createLiveSessions = (options: LiveSessionsOptions): LiveSessions =
     session.busy = false
     notWorking(session)
     settle(session)
-    if (session.list === overdue || (session.list === savable && rooms.wanted > 0)) makeRoom()
+    if (session.list === overdue || (session.list === savable && slots.wanted > 0)) makeRoom()
   }
 
   const capture = (session: LiveSession): Promise<Capture> => {
@@ -253,7 +253,7 @@ export const createLiveSessions = (options: LiveSessionsOptions): LiveSessions =
     coming.set(id, arrival)
     const restores = heads.has(id)
     try {
-      if (!(await rooms.enter(restores, share))) return null
+      if (!(await slots.enter(restores, share))) return null
       let lives = false
       try {
         const made = await make(heads.get(id))
@@ -278,8 +278,8 @@ export const createLiveSessions = (options: LiveSessionsOptions): LiveSessions =
         if (stopping.aborted && !calls.isClosed) return null
         throw error
       } finally {
-        if (!lives) rooms.left(share)
-        rooms.settled(restores)
+        if (!lives) slots.left(share)
+        slots.settled(restores)
       }
     } finally {
       coming.delete(id)
@@ -334,7 +334,7 @@ export const createLiveSessions = (options: LiveSessionsOptions): LiveSessions =
     const known = live.get(id)
     if (known !== undefined) {
       giveBack(known)
-      rooms.admit()
+      slots.admit()
     }
     return true
   }
@@ -398,7 +398,7 @@ export const createLiveSessions = (options: LiveSessionsOptions): LiveSessions =
         captures.atRest(captureAtRest(list.first))
     }
     takeFrom(overdue, captures.places)
-    takeFrom(savable, rooms.wanted - capturing.size)
+    takeFrom(savable, slots.wanted - capturing.size)
     while (refreshing < MAX_REFRESHES && overdue.size === 0 && lapsed.first !== undefined && !stopping.aborted)
       void refresh(lapsed.first)
   }
@@ -406,7 +406,7 @@ export const createLiveSessions = (options: LiveSessionsOptions): LiveSessions =
   /** Events that have had their contexts for long are asked to go on later, while others wait: a few at a time, because each leaves a snapshot. */
   const askToGo = (): void => {
     const now = performance.now()
-    for (const { share, count, own } of rooms.crowded()) {
+    for (const { share, count, own } of slots.crowded()) {
       const queue = working.get(share)
       const least = own ? roomTurn : Math.min(roomTurn, ROOM_TURN_OTHERS)
       for (let left = count; left > 0 && going.size < MAX_CAPTURES; left -= 1) {
@@ -498,7 +498,7 @@ export const createLiveSessions = (options: LiveSessionsOptions): LiveSessions =
     async close() {
       const contexts = [...live.values()].map(({ context }) => context)
       live.clear()
-      closeRooms()
+      closeSlots()
       await calls.close(contexts)
     },
   }

@@ -12,8 +12,8 @@ import { textOf } from '../../text.ts'
 import type { Inference } from '../advance/advance.ts'
 import { idleCancel } from '../pipeline/tokenize.ts'
 import type { Cancel, Rejected, Step, Tokenized, Valid } from '../types.ts'
+import type { Audit, Ended } from './audit.ts'
 import { compareDeadLetter } from './compare.ts'
-import type { Ended, Scene } from './scene.ts'
 import type { StoredState } from './stored.ts'
 
 /**
@@ -49,7 +49,7 @@ const endIn = ({ value }: StoredRecord): Ended | null => {
 }
 
 /** Takes note of an output, where it is the end of a request that did not come to its own. */
-export const noteEnded = ({ told }: Scene, record: StoredRecord): void => {
+export const noteEnded = ({ told }: Audit, record: StoredRecord): void => {
   const end = endIn(record)
   if (end !== null) told.set(end.cause.offset, end)
 }
@@ -74,12 +74,12 @@ export const readGoneCancels = async (
 }
 
 /** A `cancel` took effect, or a dead letter says that it did not. */
-export const verifyCancel = (scene: Scene, cancel: Cancel): void => {
-  const { stored, deadLetters, goneCancels, options, found } = scene
+export const verifyCancel = (audit: Audit, cancel: Cancel): void => {
+  const { stored, deadLetters, goneCancels, options, found } = audit
   const { record, session, event } = cancel
   if (!stored.cancels.has(record.offset)) {
     const isGone = goneCancels.some((end) => end.session === session && end.requestId === event.requestId)
-    if (!isGone || deadLetters.has(record.offset)) compareDeadLetter(scene, record, idleCancel(cancel))
+    if (!isGone || deadLetters.has(record.offset)) compareDeadLetter(audit, record, idleCancel(cancel))
   } else if (deadLetters.has(record.offset)) {
     const where = `${options.names.chunks}, offset ${record.offset}`
     found({ kind: 'deadletter', session, where, message: 'The cancel took effect, and a dead letter holds it too.' })
@@ -88,7 +88,7 @@ export const verifyCancel = (scene: Scene, cancel: Cancel): void => {
 
 /** What looks at the steps of an event: a request ends before its own end where the state topic says so, and nowhere else. */
 export const verifyRequest = (
-  { stored, told, options, partition, found }: Scene,
+  { stored, told, options, partition, found }: Audit,
   { record, session, event }: Tokenized,
 ): ((step: Step) => void) => {
   const decided = stored.cancelled.get(record.offset)
@@ -132,7 +132,7 @@ const isEnd = ({ outputs }: Step): boolean =>
   )
 
 /** Records of ends that no request, or nothing of the input that could end it, explains. */
-export const strayCancels = ({ stored, begin, isDone, found }: Scene) => {
+export const strayCancels = ({ stored, begin, isDone, found }: Audit) => {
   /** Of each the halves of its explanation that are not met yet. */
   const open = new Map([...stored.cancelled].filter(([offset]) => offset >= begin).map(([, at]) => [at, 2]))
   /** By what ended the requests. */

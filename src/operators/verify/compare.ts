@@ -5,12 +5,12 @@ import { deadLetterContent, encodeOutput } from '../pipeline/emit.ts'
 import { sessionText } from '../pipeline/input.ts'
 import { deleteEvents } from '../snapshots/ancestors.ts'
 import type { Output, SetAside, Step } from '../types.ts'
-import type { Scene, Subject } from './scene.ts'
+import type { Audit, Subject } from './audit.ts'
 import { OUTPUT_KINDS, OUTPUTS } from './stored.ts'
 
 const NOTHING = new Uint8Array(0)
 
-export const missingHead = ({ options, partition, validation, found }: Scene, record: StoredRecord): void => {
+export const missingHead = ({ options, partition, validation, found }: Audit, record: StoredRecord): void => {
   const session = sessionText(record, validation.input)
   found({
     kind: 'head',
@@ -21,7 +21,7 @@ export const missingHead = ({ options, partition, validation, found }: Scene, re
 }
 
 /** A `delete` event that its session takes, and of which the log does not say so. */
-export const missingDeletion = ({ options, validation, isDone, found }: Scene, record: StoredRecord): void => {
+export const missingDeletion = ({ options, validation, isDone, found }: Audit, record: StoredRecord): void => {
   if (!isDone(record.offset)) return
   const session = sessionText(record, validation.input)
   const message = `The event at offset ${record.offset} deletes session "${session}", and ${options.names.observations} lacks that it did.`
@@ -29,7 +29,7 @@ export const missingDeletion = ({ options, validation, isDone, found }: Scene, r
 }
 
 /** A head that began before the event which deleted its session. */
-export const outlived = ({ options, partition, found }: Scene, session: string, deletion: number): void => {
+export const outlived = ({ options, partition, found }: Audit, session: string, deletion: number): void => {
   const message = `Session "${session}" was deleted at offset ${deletion}, and its head began before that.`
   found({ kind: 'head', session, where: `${options.names.state}, partition ${partition}`, message })
 }
@@ -43,7 +43,7 @@ export const compareDeletions = async ({
   deleted,
   validation,
   found,
-}: Scene): Promise<void> => {
+}: Audit): Promise<void> => {
   const events = await deleteEvents(options.log, options.names.chunks, partition, [begin, end], validation)
   for (const [session, offset] of deleted) {
     if (offset < begin || events.get(offset) === session) continue
@@ -53,7 +53,7 @@ export const compareDeletions = async ({
 }
 
 export const compareDeadLetter = (
-  { options, deadLetters, validation, isDone, found }: Scene,
+  { options, deadLetters, validation, isDone, found }: Audit,
   record: StoredRecord,
   { reason, stopped }: { readonly reason: string; readonly stopped?: SetAside },
 ): void => {
@@ -88,7 +88,7 @@ export const compareDeadLetter = (
 }
 
 export const compareOutput = (
-  { options, totals, found }: Scene,
+  { options, totals, found }: Audit,
   subject: Subject,
   output: Exclude<Output, { to: 'deadletters' }>,
   step: Step,
@@ -115,7 +115,7 @@ export const compareOutput = (
 }
 
 /** Reports stored records that the recomputation did not produce. */
-export const conclude = ({ options, partition, found }: Scene, id: string, subject: Subject): void => {
+export const conclude = ({ options, partition, found }: Audit, id: string, subject: Subject): void => {
   const { names } = options
   if (!subject.finished) {
     const { offset, token } = subject.target.cursor

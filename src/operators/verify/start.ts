@@ -11,7 +11,7 @@ import { BlockLost, keepIn, manifestIn } from '../snapshots/manifests.ts'
 import { blankSession } from '../snapshots/restore.ts'
 import { readSnapshot } from '../snapshots/snapshots.ts'
 import { storedState } from '../snapshots/stored-state.ts'
-import type { NotRecomputed, Scene, Subject } from './scene.ts'
+import type { Audit, NotRecomputed, Subject } from './audit.ts'
 import type { StoredSnapshot } from './snapshots.ts'
 import { OUTPUTS, type Placed, placedOf, placeOf } from './stored.ts'
 
@@ -39,7 +39,7 @@ export const giveUp = (subject: Subject): void => {
 const contextAt = async (
   subject: Subject,
   { head, by }: StoredSnapshot,
-  { options, partition, model, found }: Scene,
+  { options, partition, model, found }: Audit,
 ): Promise<Context | null> => {
   const { log, names } = options
   const where = `${names.snapshots}, partition ${partition}`
@@ -90,7 +90,7 @@ const comparePlaces = ({ cursor: a }: Head, { cursor: b }: Head): number =>
 const hasItsOwn = async (
   { by }: StoredSnapshot,
   { target }: Subject,
-  { options, partition }: Scene,
+  { options, partition }: Audit,
 ): Promise<boolean> => {
   if (by === target || by.snapshot?.blobs === undefined) return true
   const { log, names } = options
@@ -110,7 +110,7 @@ const hasItsOwn = async (
 }
 
 /** What the log told at the end of a session that is taken up behind it. */
-const compareFarewell = ({ outputs }: Subject, head: Head, { options, partition, begin, found }: Scene): void => {
+const compareFarewell = ({ outputs }: Subject, head: Head, { options, partition, begin, found }: Audit): void => {
   const { offset } = head.cursor
   if (head.status !== 'closed' || offset < begin) return
   const { conductor, chain, totals } = head
@@ -130,17 +130,17 @@ const compareFarewell = ({ outputs }: Subject, head: Head, { options, partition,
 const beginAt = async (
   subject: Subject,
   { head, snapshot }: Start,
-  scene: Scene,
+  audit: Audit,
   because: NotRecomputed['because'],
 ): Promise<void> => {
   const { target } = subject
-  const { totals, model } = scene
+  const { totals, model } = audit
   if (snapshot === null) {
-    compareFarewell(subject, head, scene)
+    compareFarewell(subject, head, audit)
     subject.session?.context.close()
     subject.session = await blankSession(model, head)
   } else {
-    const context = await contextAt(subject, snapshot, scene)
+    const context = await contextAt(subject, snapshot, audit)
     if (context === null) {
       giveUp(subject)
       return
@@ -169,19 +169,19 @@ const beginAt = async (
 const beginAtOldest = async (
   subject: Subject,
   isUsable: (head: Head) => boolean,
-  scene: Scene,
+  audit: Audit,
   because: NotRecomputed['because'],
 ): Promise<boolean> => {
   for (const start of startsOf(subject)) {
     if (!isUsable(start.head)) continue
-    if (start.snapshot !== null && !(await hasItsOwn(start.snapshot, subject, scene))) continue
-    await beginAt(subject, start, scene, because)
+    if (start.snapshot !== null && !(await hasItsOwn(start.snapshot, subject, audit))) continue
+    await beginAt(subject, start, audit, because)
     return true
   }
   return false
 }
 
-const beginNowhere = (subject: Subject, { options, found }: Scene, why: string): void => {
+const beginNowhere = (subject: Subject, { options, found }: Audit, why: string): void => {
   found({
     kind: 'input',
     session: subject.target.session,
@@ -193,18 +193,18 @@ const beginNowhere = (subject: Subject, { options, found }: Scene, why: string):
 }
 
 /** Where the first events are gone: the oldest state from which the events that are left lead on, or which needs none. */
-export const beginAtState = async (subject: Subject, scene: Scene): Promise<void> => {
-  const { begin } = scene
+export const beginAtState = async (subject: Subject, audit: Audit): Promise<void> => {
+  const { begin } = audit
   const { target } = subject
   const isUsable = (head: Head): boolean =>
     head.cursor.offset + (head.cursor.complete ? 1 : 0) >= begin || placeOf(head) === placeOf(target)
-  if (!(await beginAtOldest(subject, isUsable, scene, 'input')))
-    beginNowhere(subject, scene, `began before offset ${begin}, where the log now begins`)
+  if (!(await beginAtOldest(subject, isUsable, audit, 'input')))
+    beginNowhere(subject, audit, `began before offset ${begin}, where the log now begins`)
 }
 
 /** Whether the state of the session before this record cannot be had: it was deleted since, or erased. */
 export const isGone = (
-  { begin, deleted, firsts, deadLetters, gap }: Scene,
+  { begin, deleted, firsts, deadLetters, gap }: Audit,
   session: string | null,
   subject: Subject | undefined,
   { offset }: StoredRecord,
@@ -228,7 +228,7 @@ export const leaveOut = (subject: Subject, offset: number): void => {
 }
 
 /** Leaves out what the session did before it was born anew as a fork at this offset, and counts it as partial. */
-export const skipTo = (subject: Subject, offset: number, { totals }: Scene): void => {
+export const skipTo = (subject: Subject, offset: number, { totals }: Audit): void => {
   subject.session?.context.close()
   subject.session = null
   leaveOut(subject, offset)
@@ -248,12 +248,12 @@ export const isOfLostLife = ({ target, session, outputs }: Subject, record: Stor
 }
 
 /** At a fork whose parent cannot be had: the oldest state of the life that begins there; unless the event was refused. */
-export const beginWithoutParent = async (scene: Scene, subject: Subject, { offset }: StoredRecord): Promise<void> => {
+export const beginWithoutParent = async (audit: Audit, subject: Subject, { offset }: StoredRecord): Promise<void> => {
   const { target } = subject
-  const letter = scene.deadLetters.get(offset)
+  const letter = audit.deadLetters.get(offset)
   if (subject.finished || (letter !== undefined && letter.stopped === null)) return
   const isUsable = (head: Head): boolean => head.born === offset && head.from !== undefined
-  if (await beginAtOldest(subject, isUsable, scene, 'parent')) return
-  if (target.born > offset) skipTo(subject, target.born, scene)
-  else beginNowhere(subject, scene, `was forked at offset ${offset} from a session that cannot be computed up to there`)
+  if (await beginAtOldest(subject, isUsable, audit, 'parent')) return
+  if (target.born > offset) skipTo(subject, target.born, audit)
+  else beginNowhere(subject, audit, `was forked at offset ${offset} from a session that cannot be computed up to there`)
 }

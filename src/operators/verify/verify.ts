@@ -10,8 +10,8 @@
 import { codeOf, messageOf } from '../../errors.ts'
 import { type Head, headDifference, sameHead } from '../../state/head.ts'
 import { historyFrom } from '../../state/history.ts'
-import { countChanged } from '../../streams/grown.ts'
 import { hasTopic, type StoredRecord } from '../../streams/log.ts'
+import { countChanged } from '../../streams/partition-count.ts'
 import { advance, blank, type SessionState } from '../advance/advance.ts'
 import { parentOf, sessionFor } from '../advance/fork.ts'
 import { setAside } from '../advance/set-aside.ts'
@@ -21,6 +21,16 @@ import { validateRecord } from '../pipeline/validate.ts'
 import { type ContextStore, createContextStore } from '../sessions/context-store.ts'
 import { firstGap, forkEvents, withAncestors } from '../snapshots/ancestors.ts'
 import { isCancel, type Step, type Tokenized } from '../types.ts'
+import {
+  type Audit,
+  type Ended,
+  noTotals,
+  type Subject,
+  silenced,
+  type Totals,
+  type Verification,
+  type VerifyOptions,
+} from './audit.ts'
 import { endedIn, isTelling, noteEnded, readGoneCancels, TELL_ENDS, verifyCancel, verifyRequest } from './cancelled.ts'
 import {
   compareDeadLetter,
@@ -31,16 +41,6 @@ import {
   missingHead,
   outlived,
 } from './compare.ts'
-import {
-  type Ended,
-  noTotals,
-  type Scene,
-  type Subject,
-  silenced,
-  type Totals,
-  type Verification,
-  type VerifyOptions,
-} from './scene.ts'
 import { checkBlobs, nothingHashed, readSnapshots, snapshotDifference } from './snapshots.ts'
 import { beginAtState, beginWithoutParent, giveUp, isGone, isOfLostLife, leaveOut, skipTo } from './start.ts'
 import { verifyStatic } from './static.ts'
@@ -58,23 +58,23 @@ import {
   readState,
 } from './stored.ts'
 
-export type { Verification, VerifyOptions } from './scene.ts'
+export type { Verification, VerifyOptions } from './audit.ts'
 export type { Finding } from './stored.ts'
 
 /** Sessions recomputed in one pass over a partition: bounds the contexts in memory. */
 const SESSIONS_A_PASS = 256
 
-const createSubject = async (scene: Scene, list: readonly At<Head>[], isSilent: boolean): Promise<Subject> => {
-  const { options, partition, found } = scene
+const createSubject = async (audit: Audit, list: readonly At<Head>[], isSilent: boolean): Promise<Subject> => {
+  const { options, partition, found } = audit
   const heads = new Map<string, At<Head>[]>()
   for (const each of list) heads.set(placeOf(each.what), [...(heads.get(placeOf(each.what)) ?? []), each])
   return {
     target: list.at(-1)!.what,
     heads,
-    snapshots: await readSnapshots(options.log, options.names, partition, scene.model.layout, list, found),
+    snapshots: await readSnapshots(options.log, options.names, partition, audit.model.layout, list, found),
     outputs: { tokens: [], observations: [], alerts: [] },
     session: null,
-    hashed: nothingHashed(scene.model.layout),
+    hashed: nothingHashed(audit.model.layout),
     isLost: false,
     finished: false,
     begins: 0,
@@ -84,27 +84,27 @@ const createSubject = async (scene: Scene, list: readonly At<Head>[], isSilent: 
 
 /** The subjects of a pass: these sessions, and those whose forks they are, of which nothing is compared. */
 const createSubjects = async (
-  scene: Scene,
+  audit: Audit,
   ids: readonly string[],
   needed: ReadonlyMap<string, number>,
 ): Promise<Map<string, Subject>> => {
-  const { options, partition, stored } = scene
+  const { options, partition, stored } = audit
   const subjects = new Map<string, Subject>()
-  for (const id of ids) subjects.set(id, await createSubject(scene, stored.heads.get(id)!, false))
+  for (const id of ids) subjects.set(id, await createSubject(audit, stored.heads.get(id)!, false))
   for (const id of needed.keys()) {
     const list = stored.heads.get(id)
-    if (list !== undefined && !subjects.has(id)) subjects.set(id, await createSubject(silenced(scene), list, true))
+    if (list !== undefined && !subjects.has(id)) subjects.set(id, await createSubject(silenced(audit), list, true))
   }
-  for (const topic of scene.outputs) {
+  for (const topic of audit.outputs) {
     for await (const record of all(options.log, options.names[topic], partition)) {
       const subject = subjects.get(keyText(record))
       if (subject === undefined) continue
       if (placedIn(record) === null) {
-        if (!subject.isSilent) noEvent(scene.found, topic, options.names[topic], record)
+        if (!subject.isSilent) noEvent(audit.found, topic, options.names[topic], record)
         continue
       }
       subject.outputs[topic].push(record)
-      if (isTelling(topic)) noteEnded(scene, record)
+      if (isTelling(topic)) noteEnded(audit, record)
     }
   }
   return subjects
@@ -112,53 +112,53 @@ const createSubjects = async (
 
 /** One record of a session under verification. */
 const verifyRecord = async (
-  scene: Scene,
+  audit: Audit,
   subject: Subject,
   record: StoredRecord,
   subjects: ReadonlyMap<string, Subject>,
 ): Promise<void> => {
-  const { engine } = scene
-  const valid = validateRecord(record, scene.validation)
+  const { engine } = audit
+  const valid = validateRecord(record, audit.validation)
   if (valid.kind === 'rejected') return
-  if (isCancel(valid) && record.offset > (scene.deleted.get(valid.session) ?? -1)) verifyCancel(scene, valid)
+  if (isCancel(valid) && record.offset > (audit.deleted.get(valid.session) ?? -1)) verifyCancel(audit, valid)
   if (isCancel(valid) || record.offset < subject.begins) return
   const { cursor } = subject.session?.head ?? {}
   if (cursor !== undefined && (record.offset < cursor.offset || (record.offset === cursor.offset && cursor.complete)))
     return
   const parent = subjects.get(parentOf(valid) ?? '')
-  if (isGone(scene, parentOf(valid), parent, record)) {
-    await beginWithoutParent(scene, subject, record)
+  if (isGone(audit, parentOf(valid), parent, record)) {
+    await beginWithoutParent(audit, subject, record)
     return
   }
-  const others = { newest: (id: string) => subjects.get(id)?.session?.head, homes: scene.homes }
-  const out = tokenizeEvent(valid, subject.session?.head, engine.tokenizer, scene.model, others)
+  const others = { newest: (id: string) => subjects.get(id)?.session?.head, homes: audit.homes }
+  const out = tokenizeEvent(valid, subject.session?.head, engine.tokenizer, audit.model, others)
   const isLost = isOfLostLife(subject, record, out.kind !== 'rejected' && out.parent !== undefined)
   // What a session would refuse that begins here, one took that went on.
-  if (out.kind === 'rejected' && isLost && !scene.deadLetters.has(record.offset) && scene.isDone(record.offset))
-    skipTo(subject, subject.target.born, scene)
-  else if (out.kind === 'rejected') compareDeadLetter(scene, record, out)
-  else if (out.event.type === 'delete') missingDeletion(scene, record)
-  else if (isLost) skipTo(subject, subject.target.born, scene)
-  else if (!subject.finished) await recomputeOrGiveUp(scene, subject, out, parent)
-  else if (scene.isDone(record.offset) && record.offset > subject.target.cursor.offset) missingHead(scene, record)
+  if (out.kind === 'rejected' && isLost && !audit.deadLetters.has(record.offset) && audit.isDone(record.offset))
+    skipTo(subject, subject.target.born, audit)
+  else if (out.kind === 'rejected') compareDeadLetter(audit, record, out)
+  else if (out.event.type === 'delete') missingDeletion(audit, record)
+  else if (isLost) skipTo(subject, subject.target.born, audit)
+  else if (!subject.finished) await recomputeOrGiveUp(audit, subject, out, parent)
+  else if (audit.isDone(record.offset) && record.offset > subject.target.cursor.offset) missingHead(audit, record)
 }
 
 /** A fork whose session has no head: it must have been refused. */
-const verifyRefused = (scene: Scene, record: StoredRecord, subjects: ReadonlyMap<string, Subject>): void => {
-  const valid = validateRecord(record, scene.validation)
+const verifyRefused = (audit: Audit, record: StoredRecord, subjects: ReadonlyMap<string, Subject>): void => {
+  const valid = validateRecord(record, audit.validation)
   const parent = valid.kind === 'valid' ? subjects.get(parentOf(valid) ?? '') : undefined
-  if (valid.kind === 'rejected' || parent === undefined || isGone(scene, parentOf(valid), parent, record)) return
-  if (record.offset <= (scene.deleted.get(valid.session) ?? -1)) return
-  const others = { newest: (id: string) => subjects.get(id)?.session?.head, homes: scene.homes }
-  const out = tokenizeEvent(valid, undefined, scene.engine.tokenizer, scene.model, others)
-  if (out.kind === 'rejected') compareDeadLetter(scene, record, out)
-  else if (scene.isDone(record.offset)) missingHead(scene, record)
+  if (valid.kind === 'rejected' || parent === undefined || isGone(audit, parentOf(valid), parent, record)) return
+  if (record.offset <= (audit.deleted.get(valid.session) ?? -1)) return
+  const others = { newest: (id: string) => subjects.get(id)?.session?.head, homes: audit.homes }
+  const out = tokenizeEvent(valid, undefined, audit.engine.tokenizer, audit.model, others)
+  if (out.kind === 'rejected') compareDeadLetter(audit, record, out)
+  else if (audit.isDone(record.offset)) missingHead(audit, record)
 }
 
-const verifySessions = async (scene: Scene, ids: readonly string[]): Promise<void> => {
-  const { options, partition, begin, end, stored, forks } = scene
+const verifySessions = async (audit: Audit, ids: readonly string[]): Promise<void> => {
+  const { options, partition, begin, end, stored, forks } = audit
   const { log, names } = options
-  const quiet = silenced(scene)
+  const quiet = silenced(audit)
   const needed = withAncestors(
     forks,
     ids.map((id) => [id, Number.POSITIVE_INFINITY]),
@@ -166,31 +166,31 @@ const verifySessions = async (scene: Scene, ids: readonly string[]): Promise<voi
   const forkAt = new Map(forks.map((fork) => [fork.offset, fork]))
   let subjects = new Map<string, Subject>()
   try {
-    subjects = await createSubjects(scene, ids, needed)
+    subjects = await createSubjects(audit, ids, needed)
     for (const [id, subject] of subjects) {
-      const deletion = scene.deleted.get(id)
+      const deletion = audit.deleted.get(id)
       if (deletion === undefined) continue
-      if (subject.target.born <= deletion) outlived(subject.isSilent ? quiet : scene, id, deletion)
+      if (subject.target.born <= deletion) outlived(subject.isSilent ? quiet : audit, id, deletion)
       leaveOut(subject, deletion + 1)
     }
     for (const subject of subjects.values()) {
       // Of an earlier life that was closed and forked anew, the first events are gone.
       if (subject.target.from !== undefined && subject.target.born >= begin && subject.begins < begin)
         leaveOut(subject, begin)
-      if (subject.target.born < begin) await beginAtState(subject, subject.isSilent ? quiet : scene)
+      if (subject.target.born < begin) await beginAtState(subject, subject.isSilent ? quiet : audit)
     }
     for await (const batch of log.read(names.chunks, partition, begin, { until: end, undecodable: true })) {
       for (const record of batch.records) {
-        const id = sessionText(record, scene.validation.input)
-        if (scene.firsts.get(id) === Number.POSITIVE_INFINITY) scene.firsts.set(id, record.offset)
+        const id = sessionText(record, audit.validation.input)
+        if (audit.firsts.get(id) === Number.POSITIVE_INFINITY) audit.firsts.set(id, record.offset)
         const subject = subjects.get(id)
         const fork = forkAt.get(record.offset)
         const parent = fork && subjects.get(fork.parent)
         if (subject !== undefined) {
           if (record.offset < needed.get(id)!)
-            await verifyRecord(subject.isSilent ? quiet : scene, subject, record, subjects)
+            await verifyRecord(subject.isSilent ? quiet : audit, subject, record, subjects)
         } else if (parent?.isSilent === false && !stored.heads.has(id) && options.session === undefined)
-          verifyRefused(scene, record, subjects)
+          verifyRefused(audit, record, subjects)
         // No fork of this pass follows that needs it.
         if (parent?.isSilent === true && needed.get(fork!.parent) === record.offset) {
           parent.session?.context.close()
@@ -199,7 +199,7 @@ const verifySessions = async (scene: Scene, ids: readonly string[]): Promise<voi
       }
       options.onProgress?.({ partition, offset: batch.next, end })
     }
-    for (const [id, subject] of subjects) if (!subject.isSilent) conclude(scene, id, subject)
+    for (const [id, subject] of subjects) if (!subject.isSilent) conclude(audit, id, subject)
   } finally {
     for (const { session } of subjects.values()) session?.context.close()
   }
@@ -210,7 +210,7 @@ const verifySessions = async (scene: Scene, ids: readonly string[]): Promise<voi
  * events, so the dead letter that says so is obeyed.
  */
 async function* steps(
-  { deadLetters, engine }: Scene,
+  { deadLetters, engine }: Audit,
   session: SessionState,
   work: Tokenized,
   fresh: boolean,
@@ -235,27 +235,27 @@ async function* steps(
 
 /** Runs one event through the session and compares what its steps say with what the log says. */
 const recompute = async (
-  scene: Scene,
+  audit: Audit,
   subject: Subject,
   work: Tokenized,
   parent: Subject | undefined,
 ): Promise<void> => {
-  const { totals, found } = scene
+  const { totals, found } = audit
   totals.events += 1
   const { session, fresh } = await sessionFor(
     work,
     subject.session ?? undefined,
-    scene.model,
+    audit.model,
     parent?.session ?? undefined,
   )
   subject.session = session
   const { target } = subject
-  const ends = verifyRequest(scene, work)
-  for await (const step of steps(scene, session, work, fresh)) {
+  const ends = verifyRequest(audit, work)
+  for await (const step of steps(audit, session, work, fresh)) {
     ends(step)
     for (const output of step.outputs) {
-      if (output.to === 'deadletters') compareDeadLetter(scene, step.record, output)
-      else compareOutput(scene, subject, output, step)
+      if (output.to === 'deadletters') compareDeadLetter(audit, step.record, output)
+      else compareOutput(audit, subject, output, step)
     }
     const place = placeOf(step.head!)
     for (const { what, where } of subject.heads.get(place) ?? []) {
@@ -267,7 +267,7 @@ const recompute = async (
     for (const { what, where } of subject.snapshots.get(place) ?? []) {
       totals.snapshotsCompared += 1
       const message = sameHead(what.head, step.head!)
-        ? await snapshotDifference(what, session, scene.model.layout, step.head!, subject.hashed)
+        ? await snapshotDifference(what, session, audit.model.layout, step.head!, subject.hashed)
         : `The snapshot has another head than the recomputation: ${headDifference(what.head, step.head!)}.`
       if (message !== null) found({ kind: 'snapshot', session: work.session, where, message })
     }
@@ -282,13 +282,13 @@ const recompute = async (
 
 /** A block that is lost while it sleeps is a finding of its session alone, which was made when it was wanted. */
 const recomputeOrGiveUp = async (
-  scene: Scene,
+  audit: Audit,
   subject: Subject,
   work: Tokenized,
   parent: Subject | undefined,
 ): Promise<void> => {
   try {
-    await recompute(scene, subject, work, parent)
+    await recompute(audit, subject, work, parent)
   } catch (error) {
     if (!subject.isLost) throw error
     giveUp(subject)
@@ -312,7 +312,7 @@ const verifyPartition = async (
   const hasAlerts = await hasTopic(log, names.alerts)
   const told = new Map<number, Ended>()
   const deleted = await readDeletions(log, names, partition)
-  const scene: Scene = {
+  const audit: Audit = {
     options,
     partition,
     homes: homesOf(input, partitions),
@@ -343,11 +343,11 @@ const verifyPartition = async (
     totals,
     found,
   }
-  totals.deleted += scene.deleted.size
-  await compareDeletions(scene)
+  totals.deleted += audit.deleted.size
+  await compareDeletions(audit)
   const wanted = [...stored.heads.keys()].filter((id) => options.session === undefined || options.session === id)
   for (let at = 0; at < wanted.length; at += SESSIONS_A_PASS) {
-    await verifySessions(scene, wanted.slice(at, at + SESSIONS_A_PASS))
+    await verifySessions(audit, wanted.slice(at, at + SESSIONS_A_PASS))
   }
   if (options.blobs === true) {
     const right = new Set<string>()
@@ -355,7 +355,7 @@ const verifyPartition = async (
     totals.blobsRead += right.size
   }
   totals.sessions += wanted.length
-  if (options.session === undefined) await verifyStatic(scene)
+  if (options.session === undefined) await verifyStatic(audit)
 }
 
 /** Throws only when the log cannot be read; what does not match is a finding. */

@@ -8,7 +8,7 @@ import type { TaskState } from '../../streams/lifecycle.ts'
 import type { Assignment } from '../../streams/log.ts'
 import { faultOfRules } from '../pipeline/input.ts'
 import { type ContextStoreOptions, type ContextStoreStats, createContextStore } from '../sessions/context-store.ts'
-import { checkCount, type Service, startCensus } from './census.ts'
+import { checkCount, type Service, startGroupMonitor } from './group-monitor.ts'
 import { startTask, type Task, type TaskOptions } from './task.ts'
 
 /** What a worker works on, and whom it tells. */
@@ -21,7 +21,7 @@ export interface WorkerOptions extends Omit<TaskOptions, 'contexts'> {
   /** First pause before a lost task is claimed again, ms; doubles up to 64 times that. Default 100. */
   readonly retryPause?: number
   /** Time between two looks at the number of partitions of the input and at the members that serve them, ms. Default 5,000. */
-  readonly censusInterval?: number
+  readonly monitorInterval?: number
   /** Called for each adaptation that did something. */
   readonly onAdapted?: ContextStoreOptions['onAdapted']
   /** Called when the partitions of this worker change, or the way the input is served. */
@@ -63,7 +63,7 @@ export interface Worker {
   stop(): Promise<void>
 }
 
-const CENSUS_INTERVAL = 5000
+const MONITOR_INTERVAL = 5000
 
 /** How often the pause before a lost task is claimed again doubles. */
 const doublings = 6
@@ -173,12 +173,12 @@ export const startWorker = async (options: WorkerOptions): Promise<Worker> => {
   const stand = (): void => {
     if (!stopped) options.onStanding?.(standing())
   }
-  const census = startCensus({
+  const monitor = startGroupMonitor({
     log,
     names,
     group,
     partitions,
-    interval: options.censusInterval ?? CENSUS_INTERVAL,
+    interval: options.monitorInterval ?? MONITOR_INTERVAL,
     warn: options.warn,
     onService(seen) {
       service = seen
@@ -208,13 +208,13 @@ export const startWorker = async (options: WorkerOptions): Promise<Worker> => {
         for (const [partition, task] of tasks) if (!assignment.partitions.includes(partition)) task.stop()
         for (const partition of assignment.partitions) start(partition)
         stand()
-        census.soon()
+        monitor.soon()
       },
       error: reject,
       complete: resolve,
     })
   })
-  census.soon()
+  monitor.soon()
 
   return {
     get assigned() {
@@ -250,7 +250,7 @@ export const startWorker = async (options: WorkerOptions): Promise<Worker> => {
     async stop() {
       if (stopped) return
       stopped = true
-      census.stop()
+      monitor.stop()
       for (const timer of timers) clearTimeout(timer)
       const running = [...tasks.values()]
       for (const task of running) task.stop()

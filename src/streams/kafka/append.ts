@@ -1,9 +1,9 @@
 /** Feeding events: an idempotent producer, so that a batch sent twice because its answer was lost is written once. */
 
 import { codeOf } from '../../errors.ts'
-import { countChanged } from '../grown.ts'
 import type { EventLog } from '../log.ts'
 import { partitionOfKey } from '../murmur2.ts'
+import { countChanged } from '../partition-count.ts'
 import type { Network } from './network.ts'
 import { createProducer, cut, encodeFor, type Producer, produceProtocol } from './produce.ts'
 import type { Prepared } from './record-batch.ts'

@@ -2,7 +2,7 @@
 import { describe, expect, test } from 'vitest'
 import type { EngineContext } from '../../../src/engine/context.ts'
 import type { Model } from '../../../src/engine/types.ts'
-import { SHORT_PULSES, SHORT_RECORDS } from '../../../src/operators/sessions/resting.ts'
+import { SHORT_PULSES, SHORT_RECORDS } from '../../../src/operators/sessions/idle-sessions.ts'
 import type { Head } from '../../../src/state/head.ts'
 import type { EventLog } from '../../../src/streams/log.ts'
 import { eventually } from '../../streams/helpers.ts'

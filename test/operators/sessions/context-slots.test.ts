@@ -1,8 +1,8 @@
-/** What keeps sessions in order without looking at all of them: the queue, the unsaved input, the rooms. */
+/** What keeps sessions in order without looking at all of them: the queue, the unsaved input, the slots. */
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import { createQueue } from '../../../src/operators/pipeline/queue.ts'
-import { createRooms } from '../../../src/operators/sessions/rooms.ts'
+import { createContextSlots } from '../../../src/operators/sessions/context-slots.ts'
 import { createUnsaved } from '../../../src/operators/sessions/unsaved.ts'
 
 describe('the queue', () => {
@@ -58,14 +58,14 @@ describe('unsaved input', () => {
   })
 })
 
-describe('rooms', () => {
-  /** Rooms for `max` contexts, in which sessions live until `leave` says otherwise. */
+describe('slots', () => {
+  /** ContextSlots for `max` contexts, in which sessions live until `leave` says otherwise. */
   const opened = (max: number, maxRestores: number) => {
     const entered: string[] = []
     let alive = 0
     let free = 0
     let pressed = 0
-    const rooms = createRooms({
+    const slots = createContextSlots({
       max,
       maxRestores,
       alive: () => alive,
@@ -80,20 +80,20 @@ describe('rooms', () => {
       },
     })
     const come = async (name: string, restores = false, share?: string): Promise<void> => {
-      entered.push(`${name}${(await rooms.enter(restores, share)) ? '' : ' refused'}`)
+      entered.push(`${name}${(await slots.enter(restores, share)) ? '' : ' refused'}`)
     }
     return {
-      rooms,
+      slots,
       entered,
       come,
       settle(restores = false) {
         alive += 1
-        rooms.settled(restores)
+        slots.settled(restores)
       },
       leave(count = 1, share?: string) {
         free += count
-        for (let left = count; left > 0; left -= 1) rooms.left(share)
-        rooms.admit()
+        for (let left = count; left > 0; left -= 1) slots.left(share)
+        slots.admit()
       },
       get pressed() {
         return pressed
@@ -103,17 +103,17 @@ describe('rooms', () => {
   const turn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve))
 
   test('let in as many as there is room for, in the order in which they came', async () => {
-    const { rooms, entered, come, settle, leave } = opened(2, 4)
+    const { slots, entered, come, settle, leave } = opened(2, 4)
     for (const name of ['a', 'b', 'c', 'd', 'e']) void come(name)
     await turn()
     expect(entered).toEqual(['a', 'b'])
     settle()
     settle()
-    expect(rooms.wanted).toBe(3)
+    expect(slots.wanted).toBe(3)
     leave(2)
     await turn()
     expect(entered).toEqual(['a', 'b', 'c', 'd'])
-    expect(rooms.wanted).toBe(1)
+    expect(slots.wanted).toBe(1)
   })
 
   test('who comes when a place is free and others wait stands behind them', async () => {
@@ -174,31 +174,31 @@ describe('rooms', () => {
   })
 
   test('a share does not have all of them, and who waits is told whose sessions are to make room', async () => {
-    const { rooms, entered, come, settle, leave } = opened(32, 4)
+    const { slots, entered, come, settle, leave } = opened(32, 4)
     for (let at = 0; at < 40; at += 1) void come(`a${at}`, false, 'a')
     await turn()
     for (let at = 0; at < 30; at += 1) settle()
     expect(entered).toHaveLength(30)
-    expect(rooms.wanted).toBe(0)
-    expect(rooms.crowded()).toEqual([{ share: 'a', count: 10, own: true }])
+    expect(slots.wanted).toBe(0)
+    expect(slots.crowded()).toEqual([{ share: 'a', count: 10, own: true }])
     for (const name of ['b', 'c']) void come(name)
     await turn()
     expect(entered.slice(30)).toEqual(['b', 'c'])
     for (let at = 0; at < 2; at += 1) settle()
     void come('d')
-    expect(rooms.wanted).toBe(1)
-    expect(rooms.crowded()).toContainEqual({ share: 'a', count: 1, own: false })
+    expect(slots.wanted).toBe(1)
+    expect(slots.crowded()).toContainEqual({ share: 'a', count: 1, own: false })
     leave(1, 'a')
     await turn()
     expect(entered.slice(32)).toEqual(['d'])
   })
 
   test('that are closed let nobody in, neither those that wait nor those that come', async () => {
-    const { rooms, entered, come, settle } = opened(1, 4)
+    const { slots, entered, come, settle } = opened(1, 4)
     void come('a')
     settle()
     void come('b')
-    rooms.close()
+    slots.close()
     void come('c')
     await turn()
     expect(entered.sort()).toEqual(['a', 'b refused', 'c refused'])

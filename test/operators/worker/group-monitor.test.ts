@@ -22,11 +22,11 @@ const standing = (given: Partial<Standing>): Standing => ({
 describe('a worker', () => {
   test('beside one that has all partitions is ready and says that it is idle; it takes over, and says no more', async () => {
     await use(async (bench) => {
-      const busy = await bench.start({ censusInterval: 20 })
+      const busy = await bench.start({ monitorInterval: 20 })
       await busy.idle()
       const log = await openLog(bench.url)
       const seen: Standing[] = []
-      const spare = await bench.start({ log, censusInterval: 20, onStanding: (each) => seen.push(each) })
+      const spare = await bench.start({ log, monitorInterval: 20, onStanding: (each) => seen.push(each) })
       const sentence =
         'idle: 0 of 1 partition of continuo.chunks; 2 members of group "test" read it. Ready to take over.'
       await eventually(() => expect(readiness(spare.worker)).toEqual({ ready: true, idle: sentence, partitions: [] }))
@@ -48,7 +48,7 @@ describe('a worker', () => {
         ...bench.log,
         partitions: async (topic) => (topic === bench.names.chunks ? counts.now : bench.log.partitions(topic)),
       }
-      const running = await bench.start({ log, censusInterval: 20 })
+      const running = await bench.start({ log, monitorInterval: 20 })
       await running.idle()
       counts.now = 3
       await refuses(running.worker.over, 'REFUSED', 'has 3 partitions', 'began with 1', 'partitions were added')

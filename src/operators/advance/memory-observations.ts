@@ -30,7 +30,7 @@ const runsOf = (events: readonly MemoryEvent[]): readonly MemoryEvent[][] => {
 }
 
 /** Nothing where the session did not ask for it. */
-export const rememberedIn = (
+export const memoryObservations = (
   { settings, session }: Head,
   { record, event }: Tokenized,
   { events = [] }: Pick<WorkResult, 'events'>,

@@ -51,7 +51,7 @@ export interface LiveSession extends SessionState {
 export const SHORT_PULSES = 64
 export const SHORT_RECORDS = 256
 
-export interface Resting {
+export interface IdleSessions {
   readonly free: Queue<LiveSession>
   readonly savable: Queue<LiveSession>
   readonly overdue: Queue<LiveSession>
@@ -63,14 +63,14 @@ export interface Resting {
   isShort(head: Head, beside?: number): boolean
 }
 
-export interface RestingOptions {
+export interface IdleSessionsOptions {
   /** Committed heads. */
   readonly heads: ReadonlyMap<string, Head>
   readonly snapshotEvery: number
   readonly snapshotRecords: number
 }
 
-export const createResting = ({ heads, snapshotEvery, snapshotRecords }: RestingOptions): Resting => {
+export const createIdleSessions = ({ heads, snapshotEvery, snapshotRecords }: IdleSessionsOptions): IdleSessions => {
   const free = createQueue<LiveSession>()
   const savable = createQueue<LiveSession>()
   const overdue = createQueue<LiveSession>()

@@ -1,13 +1,13 @@
 /**
- * The census of the input: whether it still has the partitions that it had, and which members of the group serve them.
+ * The monitor of the input: whether it still has the partitions that it had, and which members of the group serve them.
  *
  * The log does not notify a reader of one partition when others are added, and a member of a group learns only its own assignment. So
  * both are asked for: after each assignment, and every `interval`.
  */
 import type { TopicNames } from '../../../topics/index.ts'
 import { type ContinuoError, codeOf, messageOf } from '../../errors.ts'
-import { countChanged } from '../../streams/grown.ts'
 import type { EventLog, Member } from '../../streams/log.ts'
+import { countChanged } from '../../streams/partition-count.ts'
 
 /** How the input topic is served. */
 export interface Service {
@@ -39,7 +39,7 @@ export const checkCount = async (log: EventLog, names: TopicNames): Promise<numb
   throw countChanged({ input: names.chunks, now, before, witness: `the state in ${names.state} was written with` })
 }
 
-export interface CensusOptions {
+export interface GroupMonitorOptions {
   readonly log: EventLog
   readonly names: TopicNames
   readonly group: string
@@ -49,12 +49,12 @@ export interface CensusOptions {
   readonly interval: number
   /** Called after each look at the group; not while it is being shared anew, nor where that cannot be asked. */
   readonly onService: (service: Service) => void
-  /** The input has another number of partitions now; called once; the census is over then. */
+  /** The input has another number of partitions now; called once; the monitor is over then. */
   readonly onChanged: (error: ContinuoError) => void
   readonly warn: (message: string) => void
 }
 
-export interface Census {
+export interface GroupMonitor {
   /** Look as soon as possible. */
   soon(): void
   stop(): void
@@ -63,7 +63,7 @@ export interface Census {
 /** ms until the next look at a group that is being shared anew. */
 const UNSETTLED_PAUSE = 200
 
-export const startCensus = (options: CensusOptions): Census => {
+export const startGroupMonitor = (options: GroupMonitorOptions): GroupMonitor => {
   const { log, names, group, partitions, interval, onService, onChanged, warn } = options
   let timer: NodeJS.Timeout | undefined
   let looking = false

@@ -1,7 +1,7 @@
 /**
- * The rungs below a device on which the contexts of a process stand: memory, files, and what their owners keep elsewhere, which for a worker is
- * the log. (Between device and memory the engine moves blocks by itself: native/runtime/model/device.h.) Each rung has a bound, and one rule
- * for all: where one is full, what was not used for longest goes one rung down.
+ * The tiers below a device on which the contexts of a process stand: memory, files, and what their owners keep elsewhere, which for a worker is
+ * the log. (Between device and memory the engine moves blocks by itself: native/runtime/model/device.h.) Each tier has a bound, and one rule
+ * for all: where one is full, what was not used for longest goes one tier down.
  *
  *                use                    room                      settled          another needs room
  *   outside ───────────▶ waiting ────────────────▶ busy ─────────────────▶ idle ──────────────────────▶ leaving ──▶ outside
@@ -20,7 +20,7 @@ import { createPages, type PageFiles, type Pages, SpillFull } from '../../state/
 import { openSpillFolder } from '../../state/spill.ts'
 import { createQueue } from '../pipeline/queue.ts'
 
-export interface RungsOptions {
+export interface ContextTiersOptions {
   /** Bytes of contexts in memory at most; default: no bound. A context counts until its spill file is written. */
   readonly maxBytes?: number | undefined
   /** Bytes of spill files at most; default: no bound. Where one would be too many, its context stays in memory above that bound. */
@@ -31,8 +31,8 @@ export interface RungsOptions {
   readonly warn?: (message: string) => void
 }
 
-/** How much lies on the rungs of memory and spill files. */
-export interface RungsStats {
+/** How much lies on the tiers of memory and spill files. */
+export interface ContextTiersStats {
   /** Memory of the contexts in memory. */
   readonly residentBytes: number
   /** Contexts in memory, and in spill files. */
@@ -50,7 +50,7 @@ export interface RungsStats {
 }
 
 /** A context, wherever it is. */
-export interface Slot {
+export interface Entry {
   readonly name: string | undefined
   /** Asks its owner to close it. Whether it does so, at once or as soon as its state is kept elsewhere. */
   readonly release: () => boolean
@@ -74,43 +74,43 @@ export interface Slot {
   /** Why its state is gone, found when it was to be spilled: the next use throws it. */
   lost: unknown
   closed: boolean
-  /** This slot and those of the contexts that share blocks with it through forks. All of them hold the same set. */
-  kin: Set<Slot>
+  /** This entry and those of the contexts that share blocks with it through forks. All of them hold the same set. */
+  kin: Set<Entry>
 }
 
-export interface Rungs {
+export interface ContextTiers {
   readonly files: PageFiles
-  readonly stats: RungsStats
+  readonly stats: ContextTiersStats
   /** A context in its first state, which takes no memory before it is used. */
-  add(name: string | undefined, release: () => boolean): Slot
+  add(name: string | undefined, release: () => boolean): Entry
   /** Clock, chain and memory of a context in its first state. */
   first(): ContextHead & { readonly bytes: number }
   /** Throws MISUSE for a context that is closed or that a call has. */
-  own(slot: Slot): void
+  own(entry: Entry): void
   /** Runs a call that has the context to itself and in memory. `open` makes it of what is outside; default: with the state that it had. */
   present<T>(
-    slot: Slot,
+    entry: Entry,
     call: (real: EngineContext) => Promise<T>,
-    open?: (slot: Slot) => Promise<EngineContext>,
+    open?: (entry: Entry) => Promise<EngineContext>,
   ): Promise<T>
   /** Runs a call that only looks: `outside` gets the files of a context that is in them, and it stays there. */
   looking<T>(
-    slot: Slot,
+    entry: Entry,
     inside: (real: EngineContext) => Promise<T>,
     outside: (pages: Pages, who: string) => Promise<T>,
   ): Promise<T>
   /** It is in memory, as this context of the engine, and idle: a fork of one that is. */
-  born(slot: Slot, real: EngineContext): void
+  born(entry: Entry, real: EngineContext): void
   /** What it has in files is of no use any more: it begins anew. */
-  clear(slot: Slot): void
+  clear(entry: Entry): void
   /** It is gone. */
-  remove(slot: Slot): void
+  remove(entry: Entry): void
   /** Removes the spill files, and with them the contexts that are in one. Resolves when none is being written any more. */
   close(): Promise<void>
 }
 
 interface Waiting {
-  readonly slot: Slot
+  readonly entry: Entry
   readonly enter: () => void
 }
 
@@ -119,15 +119,15 @@ const RETRY = 1000
 /** Contexts with so many bytes together may be on their way to files, or a single larger context: each is copied for that. */
 const LEAVING_BYTES = 1 << 28
 
-export const createRungs = (
+export const createContextTiers = (
   model: Pick<Model, 'createContext' | 'openContext' | 'forkContext' | 'layout'>,
   {
     maxBytes = Number.POSITIVE_INFINITY,
     maxSpillBytes = Number.POSITIVE_INFINITY,
     spillDir,
     warn = (message) => process.emitWarning(message),
-  }: RungsOptions = {},
-): Rungs => {
+  }: ContextTiersOptions = {},
+): ContextTiers => {
   const bounds = { 'resident contexts': maxBytes, 'spill files': maxSpillBytes }
   for (const [what, bound] of Object.entries(bounds))
     if (!(bound > 0))
@@ -136,10 +136,10 @@ export const createRungs = (
   const anySleeps = model.layout.growth.some(({ sleeps }) => sleeps)
   const files = createPages(model.layout, folder, maxSpillBytes)
   /** In memory and free to go, in order of last use. */
-  const idle = new Set<Slot>()
-  const leaving = new Set<Slot>()
+  const idle = new Set<Entry>()
+  const leaving = new Set<Entry>()
   /** In files: the one that left first is the first. */
-  const outside = new Set<Slot>()
+  const outside = new Set<Entry>()
   const waiting = createQueue<Waiting>()
   /** Memory of all that wait. */
   let wanted = 0
@@ -167,64 +167,65 @@ export const createRungs = (
     failures: 0,
   }
 
-  const label = ({ name }: Slot): string => (name === undefined ? 'a context' : `session "${name}"`)
+  const label = ({ name }: Entry): string => (name === undefined ? 'a context' : `session "${name}"`)
 
-  const own = (slot: Slot): void => {
-    if (slot.closed) throw new ContinuoError('MISUSE', 'The context is closed; create another.')
-    if (slot.busy) throw new ContinuoError('MISUSE', 'The context is busy: another call has it. Await that call first.')
+  const own = (entry: Entry): void => {
+    if (entry.closed) throw new ContinuoError('MISUSE', 'The context is closed; create another.')
+    if (entry.busy)
+      throw new ContinuoError('MISUSE', 'The context is busy: another call has it. Await that call first.')
   }
 
   /** Accounts for what the engine says of the context in memory. */
-  const measure = (slot: Slot): void => {
-    const { bytes } = slot.real!
-    stats.residentBytes += bytes - slot.bytes
-    slot.bytes = bytes
+  const measure = (entry: Entry): void => {
+    const { bytes } = entry.real!
+    stats.residentBytes += bytes - entry.bytes
+    entry.bytes = bytes
   }
 
-  const arrived = (slot: Slot, real: EngineContext): void => {
-    slot.real = real
-    slot.bytes = real.bytes
-    stats.residentBytes += slot.bytes
+  const arrived = (entry: Entry, real: EngineContext): void => {
+    entry.real = real
+    entry.bytes = real.bytes
+    stats.residentBytes += entry.bytes
     stats.resident += 1
-    forget(slot)
+    forget(entry)
   }
 
   /** It is not spilled any more. Its blocks keep their files, for the next time. */
-  const forget = (slot: Slot): void => {
-    if (slot.pages.hot === null) return
-    files.cool(slot.pages)
-    letGo(slot)
-    outside.delete(slot)
+  const forget = (entry: Entry): void => {
+    if (entry.pages.hot === null) return
+    files.cool(entry.pages)
+    letGo(entry)
+    outside.delete(entry)
     isFull = false
   }
 
-  const letGo = (slot: Slot): void => {
-    slot.held?.drop()
-    slot.held = null
+  const letGo = (entry: Entry): void => {
+    entry.held?.drop()
+    entry.held = null
   }
 
   /** What it was is of no use any more. */
-  const clear = (slot: Slot): void => {
-    files.clear(slot.pages)
-    letGo(slot)
-    outside.delete(slot)
+  const clear = (entry: Entry): void => {
+    files.clear(entry.pages)
+    letGo(entry)
+    outside.delete(entry)
     isFull = false
   }
 
-  const left = (slot: Slot): void => {
-    idle.delete(slot)
-    slot.real!.close()
-    slot.real = null
-    stats.residentBytes -= slot.bytes
+  const left = (entry: Entry): void => {
+    idle.delete(entry)
+    entry.real!.close()
+    entry.real = null
+    stats.residentBytes -= entry.bytes
     stats.resident -= 1
-    recount(slot)
+    recount(entry)
   }
 
   /** Memory that it counted and shared is counted by another context now: one that is busy is measured when it rests. */
-  const recount = ({ kin }: Slot): void => {
-    for (const slot of kin) {
-      if (slot.real === null || slot.busy || slot.leaving !== null) continue
-      measure(slot)
+  const recount = ({ kin }: Entry): void => {
+    for (const entry of kin) {
+      if (entry.real === null || entry.busy || entry.leaving !== null) continue
+      measure(entry)
       return
     }
   }
@@ -235,9 +236,9 @@ export const createRungs = (
     // Where nothing is in files, nor on its way there, nobody will tell that there is room.
     if (!isFull) retryAt = performance.now() + RETRY
     let asked = 0
-    for (const slot of [...outside]) {
+    for (const entry of [...outside]) {
       if (asked >= bytes) return
-      if (!slot.busy && slot.release()) asked += slot.pages.hot?.bytes ?? slot.bytes
+      if (!entry.busy && entry.release()) asked += entry.pages.hot?.bytes ?? entry.bytes
     }
     if (asked > 0 || performance.now() < toldAt + RETRY) return
     toldAt = performance.now()
@@ -248,37 +249,37 @@ export const createRungs = (
   }
 
   /** Writes a context to files and takes it out of memory. Where that fails it stays as it was, and this gives the error. */
-  const written = async (slot: Slot): Promise<unknown> => {
-    const { pulse, origin, chain } = slot.real!
+  const written = async (entry: Entry): Promise<unknown> => {
+    const { pulse, origin, chain } = entry.real!
     let parts: StateParts
     try {
-      parts = await slot.real!.capture({ pulse: Number(pulse), ends: files.leave(slot.pages) })
-      slot.held = slot.real!.held()
+      parts = await entry.real!.capture({ pulse: Number(pulse), ends: files.leave(entry.pages) })
+      entry.held = entry.real!.held()
     } catch (error) {
       // Its device was lost, say: there is nothing to keep, nor a reason to keep it here.
-      slot.lost = error
-      left(slot)
-      clear(slot)
+      entry.lost = error
+      left(entry)
+      clear(entry)
       return null
     }
     try {
-      await files.write(slot.pages, parts)
+      await files.write(entry.pages, parts)
     } catch (error) {
-      if (!slot.closed) {
-        letGo(slot)
+      if (!entry.closed) {
+        letGo(entry)
         return error
       }
-      left(slot)
-      clear(slot)
+      left(entry)
+      clear(entry)
       return null
     }
-    slot.head = { pulse, origin, chain }
-    left(slot)
-    outside.add(slot)
+    entry.head = { pulse, origin, chain }
+    left(entry)
+    outside.add(entry)
     // Its owner can be asked now.
     isFull = false
     stats.spillWrites += 1
-    if (slot.closed) clear(slot)
+    if (entry.closed) clear(entry)
     return null
   }
 
@@ -293,13 +294,13 @@ export const createRungs = (
     warn(`${messageOf(error)} The context stays in memory, above the bound of ${maxBytes} bytes.`)
   }
 
-  const spill = (slot: Slot): void => {
-    idle.delete(slot)
-    leaving.add(slot)
-    slot.leaving = written(slot).then((error) => {
-      slot.leaving = null
-      leaving.delete(slot)
-      if (slot.real !== null && !slot.busy) idle.add(slot)
+  const spill = (entry: Entry): void => {
+    idle.delete(entry)
+    leaving.add(entry)
+    entry.leaving = written(entry).then((error) => {
+      entry.leaving = null
+      leaving.delete(entry)
+      if (entry.real !== null && !entry.busy) idle.add(entry)
       if (error !== null && !closed) stayed(error)
       settle()
     })
@@ -324,26 +325,26 @@ export const createRungs = (
     return leaving.size === 0 && (active === 0 || isFull || performance.now() < retryAt)
   }
 
-  const activate = (slot: Slot): void => {
-    slot.active = true
+  const activate = (entry: Entry): void => {
+    entry.active = true
     active += 1
   }
 
   const drain = (): void => {
-    for (let next = waiting.first; next !== undefined && mayEnter(next.slot.bytes); next = waiting.first) {
+    for (let next = waiting.first; next !== undefined && mayEnter(next.entry.bytes); next = waiting.first) {
       waiting.delete(next)
-      wanted -= next.slot.bytes
-      activate(next.slot)
-      coming += next.slot.bytes
+      wanted -= next.entry.bytes
+      activate(next.entry)
+      coming += next.entry.bytes
       next.enter()
     }
   }
 
   /** A fork of a context in memory that shares its first blocks with this one, and how many they are; null where there is none. */
-  const sharing = (slot: Slot): { real: EngineContext; kept: readonly number[] } | null => {
-    for (const { real, busy, leaving: goes, broken, pages } of slot.kin) {
+  const sharing = (entry: Entry): { real: EngineContext; kept: readonly number[] } | null => {
+    for (const { real, busy, leaving: goes, broken, pages } of entry.kin) {
       if (real === null || busy || goes !== null || broken) continue
-      const kept = files.common(slot.pages, pages)
+      const kept = files.common(entry.pages, pages)
       if (kept.every((count) => count === 0)) continue
       try {
         return { real: model.forkContext(real), kept }
@@ -356,16 +357,16 @@ export const createRungs = (
   }
 
   /** The state of a context that is not in memory becomes one of the engine's. */
-  const opened = async (slot: Slot): Promise<EngineContext> => {
-    if (slot.lost !== null) throw slot.lost
-    if (slot.pages.hot === null) return model.openContext(null, slot.head)
+  const opened = async (entry: Entry): Promise<EngineContext> => {
+    if (entry.lost !== null) throw entry.lost
+    if (entry.pages.hot === null) return model.openContext(null, entry.head)
     // Before anything else has its turn: the other context may be used or go from then on.
-    const kin = sharing(slot)
+    const kin = sharing(entry)
     try {
-      const parts = await files.source(slot.pages, label(slot), kin?.kept)
-      const source = { ...parts, ...(slot.held && { held: slot.held.blocks }) }
-      const real = kin?.real ?? (await model.openContext(source, slot.head))
-      await kin?.real.load(source, slot.head)
+      const parts = await files.source(entry.pages, label(entry), kin?.kept)
+      const source = { ...parts, ...(entry.held && { held: entry.held.blocks }) }
+      const real = kin?.real ?? (await model.openContext(source, entry.head))
+      await kin?.real.load(source, entry.head)
       giveBack(source.hot)
       stats.spillReads += 1
       return real
@@ -376,16 +377,16 @@ export const createRungs = (
   }
 
   /** Has the context in memory for a call: where its state is outside, waits for room and takes what `open` makes of it. */
-  const bring = async (slot: Slot, open: (slot: Slot) => Promise<EngineContext>): Promise<void> => {
-    if (slot.real !== null) return activate(slot)
+  const bring = async (entry: Entry, open: (entry: Entry) => Promise<EngineContext>): Promise<void> => {
+    if (entry.real !== null) return activate(entry)
     await new Promise<void>((resolve) => {
-      wanted += slot.bytes
-      waiting.add({ slot, enter: resolve })
+      wanted += entry.bytes
+      waiting.add({ entry, enter: resolve })
       drain()
     })
-    const reserved = slot.bytes
+    const reserved = entry.bytes
     try {
-      arrived(slot, await open(slot))
+      arrived(entry, await open(entry))
     } finally {
       coming -= reserved
     }
@@ -399,51 +400,51 @@ export const createRungs = (
   }
 
   /** The context is used no more for now. */
-  const rest = (slot: Slot): void => {
-    slot.busy = false
-    if (slot.active) active -= 1
-    slot.active = false
-    if (slot.real !== null) {
-      measure(slot)
-      idle.delete(slot)
-      if (!slot.broken) idle.add(slot)
+  const rest = (entry: Entry): void => {
+    entry.busy = false
+    if (entry.active) active -= 1
+    entry.active = false
+    if (entry.real !== null) {
+      measure(entry)
+      idle.delete(entry)
+      if (!entry.broken) idle.add(entry)
     }
     settle()
   }
 
   /** Runs a call that has the context to itself, wherever its state is. */
-  const alone = async <T>(slot: Slot, call: () => Promise<T>): Promise<T> => {
-    own(slot)
-    slot.busy = true
-    idle.delete(slot)
+  const alone = async <T>(entry: Entry, call: () => Promise<T>): Promise<T> => {
+    own(entry)
+    entry.busy = true
+    idle.delete(entry)
     try {
       // No gap in which others could not see that it is in use.
-      if (slot.leaving !== null) await slot.leaving
+      if (entry.leaving !== null) await entry.leaving
       return await call()
     } finally {
-      rest(slot)
+      rest(entry)
     }
   }
 
-  const present = <T>(slot: Slot, call: (real: EngineContext) => Promise<T>, open = opened): Promise<T> =>
-    alone(slot, async () => {
-      await bring(slot, open)
-      return call(slot.real!)
+  const present = <T>(entry: Entry, call: (real: EngineContext) => Promise<T>, open = opened): Promise<T> =>
+    alone(entry, async () => {
+      await bring(entry, open)
+      return call(entry.real!)
     })
 
   const looking = <T>(
-    slot: Slot,
+    entry: Entry,
     inside: (real: EngineContext) => Promise<T>,
     outside: (pages: Pages, who: string) => Promise<T>,
   ): Promise<T> =>
-    alone(slot, async () => {
-      if (slot.real !== null) {
-        activate(slot)
-        return inside(slot.real)
+    alone(entry, async () => {
+      if (entry.real !== null) {
+        activate(entry)
+        return inside(entry.real)
       }
-      if (slot.lost !== null) throw slot.lost
-      if (slot.pages.hot !== null && !anySleeps) return outside(slot.pages, label(slot))
-      const context = await opened(slot)
+      if (entry.lost !== null) throw entry.lost
+      if (entry.pages.hot !== null && !anySleeps) return outside(entry.pages, label(entry))
+      const context = await opened(entry)
       try {
         return await inside(context)
       } finally {
@@ -472,27 +473,27 @@ export const createRungs = (
       const { bytes, ...head } = first()
       const flags = { busy: false, active: false, broken: false, closed: false }
       const empty = { real: null, held: null, leaving: null, lost: null }
-      const slot: Slot = { name, release, pages: files.none(), head, bytes, kin: new Set(), ...flags, ...empty }
-      slot.kin.add(slot)
-      return slot
+      const entry: Entry = { name, release, pages: files.none(), head, bytes, kin: new Set(), ...flags, ...empty }
+      entry.kin.add(entry)
+      return entry
     },
-    born(slot, real) {
-      arrived(slot, real)
-      rest(slot)
+    born(entry, real) {
+      arrived(entry, real)
+      rest(entry)
     },
-    remove(slot) {
-      own(slot)
-      slot.closed = true
-      slot.kin.delete(slot)
+    remove(entry) {
+      own(entry)
+      entry.closed = true
+      entry.kin.delete(entry)
       // One that is leaving goes when it has left.
-      if (slot.leaving !== null) return
-      if (slot.real !== null) left(slot)
-      clear(slot)
+      if (entry.leaving !== null) return
+      if (entry.real !== null) left(entry)
+      clear(entry)
       settle()
     },
     async close() {
       closed = true
-      await Promise.all([...leaving].map((slot) => slot.leaving))
+      await Promise.all([...leaving].map((entry) => entry.leaving))
       folder.close()
     },
   }

@@ -116,7 +116,7 @@ export interface Ended {
 }
 
 /** One partition under verification. */
-export interface Scene {
+export interface Audit {
   readonly options: VerifyOptions
   /** Where contexts are made. */
   readonly model: ModelInfo & Contexts
@@ -150,4 +150,4 @@ export interface Scene {
 }
 
 /** The same without a word: for sessions that are computed only because others need them. */
-export const silenced = (scene: Scene): Scene => ({ ...scene, totals: noTotals(), found: () => undefined })
+export const silenced = (audit: Audit): Audit => ({ ...audit, totals: noTotals(), found: () => undefined })

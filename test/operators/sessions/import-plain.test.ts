@@ -3,7 +3,7 @@ import { describe, expect, test } from 'vitest'
 import type { Model } from '../../../src/engine/types.ts'
 import { clockOf } from '../../../src/operators/advance/advance.ts'
 import { admit } from '../../../src/operators/sessions/admit.ts'
-import { takeOver } from '../../../src/operators/sessions/take-over.ts'
+import { importPlain } from '../../../src/operators/sessions/import-plain.ts'
 import { SessionManager } from '../../../src/sessions/manager.ts'
 import { errorOf, open } from '../../engine/helpers.ts'
 import { farthest, randomIds } from '../../models/decoder-suite.ts'
@@ -43,7 +43,7 @@ describe('a session of a plain decoder', () => {
   test('has in a memory outside what it had, to rounding, with all blocks brought back', async () => {
     const ids = randomIds(101, 27, 5)
     const { model, plain, snapshot } = await opened(EXACT, ids)
-    const taken = await takeOver(snapshot, plain, model)
+    const taken = await importPlain(snapshot, plain, model)
     // A window of 24 in blocks of 8 keeps 16 to 24 tokens.
     expect(taken.head).toMatchObject({ archived: 10, model: model.fingerprint })
     const context = await model.openContext(taken.state, clockOf(taken.head))
@@ -62,7 +62,7 @@ describe('a session of a plain decoder', () => {
   )('goes on as one that was read there archives and retrieves: $name', async (setting) => {
     const ids = randomIds(90, 27, 5)
     const { model, plain, snapshot } = await opened(setting, ids)
-    const { head, state } = await takeOver(snapshot, plain, model)
+    const { head, state } = await importPlain(snapshot, plain, model)
     const read = model.createContext()
     const { events = [] } = await model.submit({ context: read, tokens: Int32Array.from(ids), nats: false })
     expect(head.archived).toBe(events.filter(({ type }) => type === 'archive').length)
@@ -71,18 +71,18 @@ describe('a session of a plain decoder', () => {
     const left = done.events!.flatMap((event) => (event.type === 'archive' ? [event.block] : []))
     expect(left).toEqual(left.map((_, i) => head.archived! + i))
     expect(left.length).toBeGreaterThan(5)
-    expect(await takeOver(snapshot, plain, model)).toEqual({ head, state })
+    expect(await importPlain(snapshot, plain, model)).toEqual({ head, state })
   })
 
   test('is refused by a sentence where it has read nothing, and where modules need the text', async () => {
     const learned = SETTINGS.find(({ memory }) => memory.qformer !== null)!
     const { model, plain, snapshot } = await opened(learned, randomIds(20, 27, 5))
-    expect(await errorOf(() => takeOver(snapshot, plain, model))).toMatchObject({
+    expect(await errorOf(() => importPlain(snapshot, plain, model))).toMatchObject({
       code: 'INVALID',
       message: expect.stringContaining("feed the session's text again"),
     })
     const fresh = { ...snapshot, head: { ...snapshot.head, conductor: { ...snapshot.head.conductor, origin: 20 } } }
-    expect(await errorOf(() => takeOver(fresh, plain, model))).toMatchObject({
+    expect(await errorOf(() => importPlain(fresh, plain, model))).toMatchObject({
       code: 'INVALID',
       message: expect.stringContaining('has read nothing'),
     })
@@ -90,7 +90,7 @@ describe('a session of a plain decoder', () => {
     const context = model.createContext()
     await model.submit({ context, tokens: Int32Array.of(1), nats: false })
     const cache = { keys: new Float32Array(1), values: new Float32Array(1), hidden: new Float32Array(1) }
-    const request = { type: 'takeOver', plain: cache } as const
+    const request = { type: 'importPlain', plain: cache } as const
     expect(await errorOf(() => model.submit({ context, tokens: none, nats: false, request }))).toMatchObject({
       code: 'INVALID',
       message: expect.stringContaining('has read 1 tokens'),

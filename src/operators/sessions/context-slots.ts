@@ -1,5 +1,5 @@
 /**
- * Rooms: how many contexts a partition has in memory, and which session gets the next one. Sessions of a share (shares.ts) wait in a line of their
+ * Slots: how many contexts a partition has in memory, and which session gets the next one. Sessions of a share (shares.ts) wait in a line of their
  * own, sessions without a share in one line together. The lines take turns; lines of shares that have half of the contexts come behind the others. In
  * a line sessions wait in order of arrival; a new session may pass those that have to be rebuilt, while as many rebuilds as allowed are going on. No
  * share has all contexts: some are left for the sessions of others.
@@ -12,7 +12,7 @@
  */
 import { createQueue, type Queue } from '../pipeline/queue.ts'
 
-export interface RoomsOptions {
+export interface ContextSlotsOptions {
   /** Contexts in memory at most. */
   readonly max: number
   /** Rebuilds at the same time at most. */
@@ -34,8 +34,8 @@ export interface Crowd {
   readonly own: boolean
 }
 
-export interface Rooms {
-  /** Waits for room for one more context; false when the rooms are closed before there is any. */
+export interface ContextSlots {
+  /** Waits for room for one more context; false when the slots are closed before there is any. */
   enter(restores: boolean, share?: string): Promise<boolean>
   /** A session that was admitted is alive now, or failed to arrive. */
   settled(restores: boolean): void
@@ -60,16 +60,22 @@ interface Waiting {
 interface Line {
   readonly fresh: Queue<Waiting>
   readonly rebuilt: Queue<Waiting>
-  /** Rooms that its sessions have. */
+  /** Slots that its sessions have. */
   held: number
 }
 
-/** Of so many rooms one is left to other shares. */
+/** Of so many slots one is left to other shares. */
 const LEFT = 16
 
 const waitingIn = ({ fresh, rebuilt }: Line): number => fresh.size + rebuilt.size
 
-export const createRooms = ({ max, maxRestores, alive, giveBackOne, onPressure }: RoomsOptions): Rooms => {
+export const createContextSlots = ({
+  max,
+  maxRestores,
+  alive,
+  giveBackOne,
+  onPressure,
+}: ContextSlotsOptions): ContextSlots => {
   /** The one that has its turn next first. */
   const lines = new Map<string | undefined, Line>()
   const most = max - Math.floor(max / LEFT)
@@ -87,7 +93,7 @@ export const createRooms = ({ max, maxRestores, alive, giveBackOne, onPressure }
   const forget = (share: string | undefined, line: Line): void => {
     if (line.held === 0 && waitingIn(line) === 0) lines.delete(share)
   }
-  /** Rooms that sessions of this share may still have. */
+  /** Slots that sessions of this share may still have. */
   const mayHave = (share: string | undefined, { held }: Line): number =>
     share === undefined ? Number.POSITIVE_INFINITY : most - held
 

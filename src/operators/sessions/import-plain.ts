@@ -26,7 +26,7 @@ const cacheIn = ({ head, state }: Snapshot, plain: Model): PlainCache => {
 }
 
 /** Throws INVALID where the session has read nothing, and for a memory whose modules read hidden vectors. */
-export const takeOver = async (snapshot: Snapshot, plain: Model, model: Model): Promise<Snapshot> => {
+export const importPlain = async (snapshot: Snapshot, plain: Model, model: Model): Promise<Snapshot> => {
   const { head } = snapshot
   const { globalStep, origin } = head.conductor
   if (globalStep === origin)
@@ -38,7 +38,7 @@ export const takeOver = async (snapshot: Snapshot, plain: Model, model: Model): 
   try {
     // An empty context at the session's clock.
     context.restore(context.serialize(), clockOf(head))
-    const request = { type: 'takeOver', plain: cacheIn(snapshot, plain) } as const
+    const request = { type: 'importPlain', plain: cacheIn(snapshot, plain) } as const
     const { events = [] } = await model.submit({ context, tokens: NO_TOKENS, nats: false, request })
     const archived = events.filter(({ type }) => type === 'archive').length
     return {

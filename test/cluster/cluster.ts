@@ -55,7 +55,7 @@ export interface Cluster {
   plain(prefix: string): string
   /** What a process needs in its environment to come in as this user. */
   as(user: string): Readonly<Record<string, string>>
-  /** Gives the user the rights that docs/operations.md lists for `command`, less those that `but` picks. */
+  /** Gives the user the rights that docs/kafka.md lists for `command`, less those that `but` picks. */
   grant(user: string, command: string, prefix: string, group: string, but?: (acl: AclEntry) => boolean): Promise<void>
   /** Takes all the user's rights away. */
   revoke(user: string): Promise<void>

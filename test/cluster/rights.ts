@@ -1,5 +1,5 @@
 /**
- * The rights of a user, as the table of docs/operations.md lists them: read from the document itself, so that what the
+ * The rights of a user, as the table of docs/kafka.md lists them: read from the document itself, so that what the
  * tests give is what an operator would give, and a wrong table fails them.
  */
 import { readFileSync } from 'node:fs'
@@ -44,9 +44,9 @@ const cells = (line: string): string[] =>
 
 /** The rights of each command that the table has a column for. Throws where the table is not as expected. */
 export const readRights = (): ReadonlyMap<string, Rights> => {
-  const lines = readFileSync(new URL('../../docs/operations.md', import.meta.url), 'utf8').split('\n')
+  const lines = readFileSync(new URL('../../docs/kafka.md', import.meta.url), 'utf8').split('\n')
   const first = lines.findIndex((line) => line.startsWith('| on | `run` |'))
-  if (first < 0) throw new Error('docs/operations.md has no table of rights that begins with "| on | `run` |".')
+  if (first < 0) throw new Error('docs/kafka.md has no table of rights that begins with "| on | `run` |".')
   const columns = cells(lines[first]!).map((cell) => [...cell.matchAll(/`([^`]+)`/g)].map(([, name]) => name!))
   const nothing = (): Record<Row, readonly string[]> => ({
     'the input': [],

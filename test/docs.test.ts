@@ -1,10 +1,12 @@
 /**
  * The pages in docs/ and README.md are held to the repository: a file that a page names exists, a function that stands behind a file's
- * name (`src/engine/items.ts:nativeItem`, `native/runtime/scheduler/engine.cc:Engine::submit`) is defined in that file, and a link leads somewhere.
+ * name (`src/engine/items.ts:nativeItem`, `native/runtime/scheduler/engine.cc:Engine::submit`) is defined in that file. A link of any page of the
+ * site leads somewhere.
  */
 import { existsSync, globSync, readFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { describe, expect, test } from 'vitest'
+import { anchorOf, FILES } from '../tools/site/pages.ts'
 
 const ROOT = join(import.meta.dirname, '..')
 const read = (path: string): string => readFileSync(join(ROOT, path), 'utf8')
@@ -46,13 +48,6 @@ const faultsOf = (page: string, whole: boolean): readonly string[] =>
     return name === undefined || defines(path, name, read(path)) ? [] : [`${text}: ${path} does not define ${name}`]
   })
 
-/** The anchor that GitHub gives a heading. */
-const anchorOf = (heading: string): string =>
-  heading
-    .toLowerCase()
-    .replace(/[^\p{L}\p{N} _-]/gu, '')
-    .replaceAll(' ', '-')
-
 const anchorsOf = (page: string): readonly string[] =>
   [...page.replace(/^```.*?^```/gms, '').matchAll(/^#+ (.*)$/gm)].map(([, heading]) => anchorOf(heading!))
 
@@ -72,7 +67,7 @@ describe('the pages', () => {
     expect(faultsOf(read(path), GUIDES.includes(path))).toEqual([])
   })
 
-  test.each(PAGES)('%s links to files and headings that exist', (path) => {
+  test.each(FILES)('%s links to files and headings that exist', (path) => {
     expect(brokenLinks(path, read(path))).toEqual([])
   })
 

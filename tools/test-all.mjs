@@ -8,6 +8,7 @@
 //   test:slow           the tests with the tag "slow", which npm test leaves out
 //   test:speculate  the suites of exactness and of crashes once more, with guesses in every step
 //   lint, types         biome, and the TypeScript compiler
+//   docs                the pages as a site: every link leads somewhere
 //   test:asan           all native tests, and the engine's suites, under AddressSanitizer and UndefinedBehaviorSanitizer
 //   test:nvcc           the CUDA kernels through nvcc, where it is installed
 //   test:emulated       the suites of a device on emulated CUDA kernels
@@ -42,6 +43,7 @@ const steps = [
   },
   { name: 'lint', run: npm('lint'), computes: true },
   { name: 'types', run: npm('types'), computes: true },
+  { name: 'docs', run: npm('docs', '--build'), computes: true },
   // The filter is for the engine's suites, the last of the commands.
   { name: 'test:asan', run: npm('test:asan'), inCi: npm('test:asan', '--tags-filter=!long'), computes: true },
   { name: 'test:nvcc', run: npm('test:nvcc'), computes: true },

@@ -38,7 +38,8 @@ const wrapped = (lines, indent) => {
   for (let at = 0; at < lines.length; ) {
     const line = lines[at]
     if (/^\s*```/.test(line)) isCode = !isCode
-    const item = /^( *(?:[-*]|\d+\.) +)\S/.exec(line)?.[1] ?? (/^ {2,}|^[|#<>@]|^\s*$|^\s*```|[│─┌└├▶]/.test(line) ? null : '')
+    const item =
+      /^( *(?:[-*]|\d+\.) +)\S/.exec(line)?.[1] ?? (/^ {2,}|^[|#<>@]|^\s*$|^\s*```|[│─┌└├▶]/.test(line) ? null : '')
     if (isCode || item === null) {
       out.push(indent + line)
       at += 1
@@ -54,7 +55,10 @@ const wrapped = (lines, indent) => {
     )
       end += 1
     const paragraph = lines.slice(at, end)
-    if (paragraph.some((each) => indent.length + each.length > WIDTH) && !paragraph.some((each) => / {2}/.test(each.trim())))
+    if (
+      paragraph.some((each) => indent.length + each.length > WIDTH) &&
+      !paragraph.some((each) => / {2}/.test(each.trim()))
+    )
       out.push(...filled(wordsOf(paragraph.join(' ').slice(item.length)), indent + item, indent + hanging))
     else out.push(...paragraph.map((each) => indent + each))
     at = end
@@ -94,17 +98,31 @@ const source = (text, path) => {
     let to = first
     let lines
     if (text.startsWith('//', from)) {
-      while (at + 1 < comments.length && text.slice(to, comments[at + 1][0]) === `\n${indent}` && text.startsWith('//', comments[at + 1][0]))
+      while (
+        at + 1 < comments.length &&
+        text.slice(to, comments[at + 1][0]) === `\n${indent}` &&
+        text.startsWith('//', comments[at + 1][0])
+      )
         to = comments[++at][1]
-      const parts = text.slice(from, to).split('\n').map((line) => line.trim())
+      const parts = text
+        .slice(from, to)
+        .split('\n')
+        .map((line) => line.trim())
       if (parts.some((line) => /^\/\/(?! |$)|biome-ignore|@ts-/.test(line))) continue
-      lines = wrapped(parts.map((line) => line.slice(3)), `${indent}// `).map((line) => line.trimEnd())
+      lines = wrapped(
+        parts.map((line) => line.slice(3)),
+        `${indent}// `,
+      ).map((line) => line.trimEnd())
     } else {
       const closes = text.indexOf('\n', to)
       const after = text.slice(to, closes < 0 ? text.length : closes)
       const whole = text.slice(from, to)
       const opening = /^\/\*\*?/.exec(whole)[0]
-      if (after.trim() !== '' || !whole.split('\n').some((line, n) => (n === 0 ? indent.length : 0) + line.length > WIDTH)) continue
+      if (
+        after.trim() !== '' ||
+        !whole.split('\n').some((line, n) => (n === 0 ? indent.length : 0) + line.length > WIDTH)
+      )
+        continue
       const body = whole
         .slice(opening.length, -2)
         .split('\n')
@@ -119,7 +137,9 @@ const source = (text, path) => {
   return out + text.slice(copied)
 }
 
-const files = spawnSync('git', ['ls-files', '*.ts', '*.js', '*.mjs', '*.md'], { cwd: root, encoding: 'utf8' }).stdout.trim().split('\n')
+const files = spawnSync('git', ['ls-files', '*.ts', '*.js', '*.mjs', '*.md'], { cwd: root, encoding: 'utf8' })
+  .stdout.trim()
+  .split('\n')
 const long = files.filter((file) => {
   const path = join(root, file)
   const text = readFileSync(path, 'utf8')
@@ -129,6 +149,8 @@ const long = files.filter((file) => {
   return true
 })
 if (long.length > 0 && !process.argv.includes('--write')) {
-  console.error(`Prose that is longer than ${WIDTH} columns: npm run format wraps it in ${long.slice(0, 5).join(', ')}${long.length > 5 ? ` and ${long.length - 5} more` : ''}.`)
+  console.error(
+    `Prose that is longer than ${WIDTH} columns: npm run format wraps it in ${long.slice(0, 5).join(', ')}${long.length > 5 ? ` and ${long.length - 5} more` : ''}.`,
+  )
   process.exit(1)
 }

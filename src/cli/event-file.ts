@@ -1,7 +1,8 @@
 /** A file of events, one JSON a line as in the chunks topic, run through the operators of a stream as one session, without a log. */
 import { ContinuoError } from '../errors.ts'
 import type { ModelPackage } from '../models/open.ts'
-import { advance, initialSession, type SessionState } from '../operators/advance/advance.ts'
+import { advance } from '../operators/advance/advance.ts'
+import { initialSession, type SessionState } from '../operators/advance/session-state.ts'
 import { tokenizeEvent } from '../operators/pipeline/tokenize.ts'
 import { validateRecord } from '../operators/pipeline/validate.ts'
 import type { ContextStore } from '../operators/sessions/context-store.ts'

@@ -8,7 +8,7 @@ import type { Fingerprints, Head } from '../../state/head.ts'
 import type { Homes } from '../pipeline/input.ts'
 import type { Contexts } from '../sessions/context-store.ts'
 import type { Rejected, SessionEvent, Tokenized, Valid } from '../types.ts'
-import { initialSession, type SessionState, settingsOf } from './advance.ts'
+import { initialSession, type SessionState, settingsOf } from './session-state.ts'
 import { cursorAt, spanFrom } from './spans.ts'
 
 /** The other sessions of a partition. */

@@ -14,7 +14,7 @@ import { historyIn, withoutHistory } from '../../state/history.ts'
 import { hotTensors } from '../../state/manifest.ts'
 import { counterIn } from '../../state/outer-memory.ts'
 import { decodeSnapshot, type Snapshot } from '../../state/snapshot.ts'
-import { clockOf, type SessionState } from '../advance/advance.ts'
+import { clockOf, type SessionState } from '../advance/session-state.ts'
 import type { WholeFile } from '../snapshots/whole-file.ts'
 import type { ContextStore } from './context-store.ts'
 

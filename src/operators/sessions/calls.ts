@@ -5,7 +5,7 @@
 import type { Context } from '../../engine/context.ts'
 import type { WorkItem, WorkResult } from '../../engine/work.ts'
 import { ContinuoError } from '../../errors.ts'
-import type { Inference } from '../advance/advance.ts'
+import type { Inference } from '../advance/session-state.ts'
 
 export interface Calls {
   /** The engine for the task's sessions: once the task is over it refuses work. */

@@ -17,7 +17,7 @@
  * be ahead of the head that names it.
  */
 import { type Head, samePlace } from '../../state/head.ts'
-import type { SessionState } from '../advance/advance.ts'
+import type { SessionState } from '../advance/session-state.ts'
 import { createQueue, type Queue } from '../pipeline/queue.ts'
 import { isSaved } from './session-table.ts'
 

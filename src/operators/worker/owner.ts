@@ -5,7 +5,7 @@
 import { PART_BYTES } from '../../../topics/snapshots.ts'
 import { type Head, type PartitionCursor, type SnapshotRef, seal } from '../../state/head.ts'
 import type { EventLog } from '../../streams/log.ts'
-import type { SessionState } from '../advance/advance.ts'
+import type { SessionState } from '../advance/session-state.ts'
 import { openBlobs, type PartitionBlobs } from '../blobs/blobs.ts'
 import { captureOf } from '../snapshots/capture.ts'
 import { encodeCapture } from '../snapshots/encode.ts'

@@ -1,7 +1,7 @@
 /** A session of a plain decoder goes on with a memory outside: as if its tokens had been read there. */
 import { describe, expect, test } from 'vitest'
 import type { Model } from '../../../src/engine/types.ts'
-import { clockOf } from '../../../src/operators/advance/advance.ts'
+import { clockOf } from '../../../src/operators/advance/session-state.ts'
 import { admit } from '../../../src/operators/sessions/admit.ts'
 import { importPlain } from '../../../src/operators/sessions/import-plain.ts'
 import { SessionManager } from '../../../src/sessions/manager.ts'

@@ -10,7 +10,7 @@ import { spanFrom } from '../operators/advance/spans.ts'
 import type { Tokenized, Valid } from '../operators/types.ts'
 import type { Head } from '../state/head.ts'
 import { SpillLost } from '../state/spill.ts'
-import type { SessionHandle } from './types.ts'
+import type { SessionHandle, SessionOptions } from './types.ts'
 
 export interface SessionEntry extends SessionState {
   readonly handle: SessionHandle
@@ -100,3 +100,42 @@ export const named = (error: unknown, session: string): unknown =>
   error instanceof ContinuoError && error.code === 'REFUSED' && !(error instanceof SpillLost)
     ? new ContinuoError('REFUSED', `Session "${session}": ${error.message}`, { cause: error })
     : error
+
+/** A session that begins here, or goes on from a head. Throws INVALID for options that cannot be. */
+export const openEntry = (
+  head: Head,
+  context: SessionState['context'],
+  history: SessionState['history'],
+  { phase, tokens, seed = 0 }: SessionOptions,
+): SessionEntry => {
+  checkWhole(tokens, 'tokens', 1)
+  checkWhole(seed, 'seed', 0)
+  if (tokens !== undefined && head.conductor.phase !== 'test')
+    invalid(`tokens bounds a test; session "${head.session}" has phase "${head.conductor.phase}".`)
+  if (phase !== undefined && phase !== 'stream' && phase !== 'test')
+    invalid(`phase is "${String(phase)}", expected "stream" or "test".`)
+  const handle: SessionHandle = {
+    id: head.session,
+    get status() {
+      return entry.status
+    },
+    get head() {
+      return entry.head
+    },
+    get pulse() {
+      return entry.head.conductor.globalStep
+    },
+    get chain() {
+      return entry.head.chain
+    },
+    get bytes() {
+      return entry.context.bytes
+    },
+  }
+  const left = tokens ?? Number.POSITIVE_INFINITY
+  const entry: SessionEntry = {
+    ...{ head, context, history, handle, seed, left },
+    ...{ status: 'open', calls: 0, turn: Promise.resolve() },
+  }
+  return entry
+}

@@ -5,17 +5,14 @@ import {
   retrieve as retrieveSchema,
 } from '../../topics/chunks.ts'
 import { sessionId } from '../../topics/common.ts'
-import type { MemoryEvent, Observation, Perspectives } from '../../topics/observations.ts'
+import type { MemoryEvent, Perspectives } from '../../topics/observations.ts'
 import { streamCursor } from '../../topics/state.ts'
 import type { Generated } from '../../topics/tokens.ts'
 import type { Model } from '../engine/types.ts'
-import type { WorkItem, WorkResult } from '../engine/work.ts'
 import { ContinuoError, messageOf } from '../errors.ts'
 import type { Tokenizer } from '../models/tokenizer/types.ts'
-import { advance } from '../operators/advance/advance.ts'
 import { expertsOf } from '../operators/advance/perspectives.ts'
 import { clockOf, initialHead, type SessionState } from '../operators/advance/session-state.ts'
-import { tokenizeEvent } from '../operators/pipeline/tokenize.ts'
 import { admit } from '../operators/sessions/admit.ts'
 import { type ContextStore, type ContextStoreStats, createContextStore } from '../operators/sessions/context-store.ts'
 import type { Tokenized } from '../operators/types.ts'
@@ -27,21 +24,20 @@ import { hotTensors } from '../state/manifest.ts'
 import { type MemoryReport, memoryStats } from '../state/memory-stats.ts'
 import { type OuterMemoryView, outerMemoryOf } from '../state/outer-memory.ts'
 import { encodeSnapshot } from '../state/snapshot.ts'
+import { type CallEngine, type Observed, runCall } from './call.ts'
 import {
-  bounded,
   CALLS,
   callOf,
   checkUsable,
   checkWhole,
   invalid,
   misuse,
-  named,
+  openEntry,
   parsed,
   type SessionEntry,
-  settledHead,
   utf8,
 } from './entry.ts'
-import { type OnProbe, observe, stopping } from './probe.ts'
+import type { OnProbe } from './probe.ts'
 import type {
   Adaptation,
   AdaptOptions,
@@ -377,50 +373,17 @@ export class SessionManager {
     head: Head,
     context: SessionState['context'],
     history: SessionState['history'],
-    { phase, tokens, seed = 0 }: SessionOptions,
+    options: SessionOptions,
   ): SessionHandle {
-    const wrong = (): string | null => {
-      if (tokens !== undefined && head.conductor.phase !== 'test') {
-        return `tokens bounds a test; session "${head.session}" has phase "${head.conductor.phase}".`
-      }
-      return phase === undefined || phase === 'stream' || phase === 'test'
-        ? null
-        : `phase is "${String(phase)}", expected "stream" or "test".`
-    }
+    let entry: SessionEntry
     try {
-      checkWhole(tokens, 'tokens', 1)
-      checkWhole(seed, 'seed', 0)
-      const why = wrong()
-      if (why !== null) invalid(why)
+      entry = openEntry(head, context, history, options)
     } catch (error) {
       context.close()
       throw error
     }
-    const handle: SessionHandle = {
-      id: head.session,
-      get status() {
-        return entry.status
-      },
-      get head() {
-        return entry.head
-      },
-      get pulse() {
-        return entry.head.conductor.globalStep
-      },
-      get chain() {
-        return entry.head.chain
-      },
-      get bytes() {
-        return entry.context.bytes
-      },
-    }
-    const left = tokens ?? Number.POSITIVE_INFINITY
-    const entry: SessionEntry = {
-      ...{ head, context, history, handle, seed, left },
-      ...{ status: 'open', calls: 0, turn: Promise.resolve() },
-    }
     this.#sessions.set(head.session, entry)
-    return handle
+    return entry.handle
   }
 
   #leave(entry: SessionEntry): void {
@@ -471,72 +434,15 @@ export class SessionManager {
     return { events, head: entry.head }
   }
 
-  /** One event through the operators of the stream. Afterwards the session stands between two events, also when it failed. */
-  async #advance(
-    entry: SessionEntry,
-    event: Chunk,
-    content: Uint8Array,
-    observed: {
-      readonly nats?: (values: Float32Array) => void
-      readonly events?: (events: readonly MemoryEvent[]) => void
-      readonly observation?: (value: Observation) => void
-      readonly tokens?: (run: Generated) => void
-      /** Asks what draws find. */
-      readonly drawn?: (result: WorkResult) => void
-      /** Ends the request before its next run, or the adaptation between two evaluations. */
-      readonly signal?: AbortSignal | undefined
-    },
-  ): Promise<void> {
-    const { handle, context } = entry
-    const { signal } = observed
-    const { id } = handle
-    if (entry.status === 'assessed' || entry.left === 0) {
-      misuse(
-        `The test of session "${id}" is over at pulse ${handle.pulse}. Assess it, then close it or resume a checkpoint.`,
-      )
-    }
-    checkUsable(entry)
-    const call = callOf(id, event, content, entry.calls)
-    const before = handle.pulse
-    const start = settledHead(entry, before, this.#tokenizer)
-    const out = tokenizeEvent(call, start, this.#tokenizer, this.#model)
-    if (out.kind === 'rejected') return invalid(out.reason)
-    entry.calls += 1
-    entry.head = start
-    const look = (): Promise<void> =>
-      observe(this.#onProbe!, this.#model, id, { ...entry.head.conductor, globalStep: Number(context.pulse) }, context)
-    const probed =
-      this.#probeEvery === undefined ? this.#contexts.submit : stopping(this.#contexts.submit, this.#probeEvery, look)
-    const engine = {
+  #advance(entry: SessionEntry, event: Chunk, content: Uint8Array, observed: Observed): Promise<void> {
+    const engine: CallEngine = {
       model: this.#model,
       tokenizer: this.#tokenizer,
-      endedBy: () => (signal?.aborted ? ('cancel' as const) : null),
-      ...(signal && { adapting: () => ({ signal }) }),
-      async submit(item: WorkItem) {
-        const asks = observed.drawn !== undefined && item.generate !== undefined
-        const result = await probed(asks ? { ...item, perspectives: true } : item)
-        if (asks) observed.drawn(result)
-        observed.nats?.(result.nats)
-        observed.events?.(result.events ?? [])
-        return result
-      },
+      submit: this.#contexts.submit,
+      onProbe: this.#onProbe,
+      probeEvery: this.#probeEvery,
     }
-    try {
-      if (this.#onProbe !== undefined && this.#probeEvery === undefined) await look()
-      for await (const { outputs, failure } of advance(entry, bounded(out, entry.left), false, engine)) {
-        if (failure !== undefined) throw failure
-        for (const output of outputs) {
-          if (output.to === 'tokens') observed.tokens?.(output.value)
-          if (output.to === 'observations') observed.observation?.(output.value)
-          if (output.to === 'deadletters') invalid(output.reason)
-        }
-      }
-    } catch (error) {
-      throw named(error, id)
-    } finally {
-      entry.head = settledHead(entry, before, this.#tokenizer)
-      entry.left -= handle.pulse - before
-    }
+    return runCall(entry, event, content, observed, engine)
   }
 
   /** The memory's norms; says so when one of them is about to leave f32. */

@@ -3,7 +3,6 @@
 import { spawnSync } from 'node:child_process'
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import ts from 'typescript'
 
 const WIDTH = 120
 const root = join(import.meta.dirname, '..')
@@ -69,72 +68,55 @@ const wrapped = (lines, indent) => {
 /** A document. Two spaces or a backslash at a line's end are a break, so such a paragraph stays. */
 const document = (text) => wrapped(text.split('\n'), '').join('\n')
 
-/** The comments of a source that stand on lines of their own: from, to. */
-const commentsOf = (text, path) => {
-  const source = ts.createSourceFile(path, text, ts.ScriptTarget.Latest, true)
-  const found = new Map()
-  const visit = (node) => {
-    if (node.kind < ts.SyntaxKind.FirstNode || node.kind === ts.SyntaxKind.EndOfFileToken)
-      for (const { pos, end } of [
-        ...(ts.getLeadingCommentRanges(text, node.getFullStart()) ?? []),
-        ...(ts.getTrailingCommentRanges(text, node.getEnd()) ?? []),
-      ])
-        found.set(pos, end)
-    for (const child of node.getChildren(source)) if (child.kind !== ts.SyntaxKind.JSDoc) visit(child)
+/**
+ * Whether a text behind this line of code lies in a template, by its backticks. One in a string turns it round: then later comments stay as they are.
+ */
+const inTemplate = (was, line) => ((line.match(/(?<!\\)`/g)?.length ?? 0) % 2 === 1 ? !was : was)
+
+/** The comment that begins on this line of its own: its words, and what stands around them; null: there is none. */
+const commentFrom = (lines, at) => {
+  const [, indent, opening] = /^( *)(\/\/|\/\*\*?)(?= |$)/.exec(lines[at]) ?? []
+  if (opening === undefined) return null
+  let end = at + 1
+  if (opening === '//') {
+    while (end < lines.length && new RegExp(`^${indent}//( |$)`).test(lines[end])) end += 1
+    const body = lines.slice(at, end).map((line) => line.slice(indent.length + 3))
+    return { end, body, before: null, prefix: `${indent}// `, after: null }
   }
-  visit(source)
-  return [...found].sort(([a], [b]) => a - b)
+  while (end <= lines.length && !lines[end - 1].includes('*/')) end += 1
+  if (end > lines.length || !lines[end - 1].endsWith('*/')) return null
+  const body = lines
+    .slice(at, end)
+    .map((line, n) =>
+      n === 0 ? line.slice(indent.length + opening.length).replace(/^ /, '') : line.replace(/^\s*\* ?(?!\/)/, ''),
+    )
+  body[body.length - 1] = body.at(-1).replace(/\s*\*\/$/, '')
+  if (body[0] === '') body.shift()
+  if (body.at(-1)?.trim() === '') body.pop()
+  return { end, body, before: indent + opening, prefix: `${indent} * `, after: `${indent} */` }
 }
 
-const source = (text, path) => {
-  let out = ''
-  let copied = 0
-  const comments = commentsOf(text, path)
-  for (let at = 0; at < comments.length; at += 1) {
-    const [from, first] = comments[at]
-    const begin = text.lastIndexOf('\n', from - 1) + 1
-    const indent = text.slice(begin, from)
-    if (indent.trim() !== '') continue
-    let to = first
-    let lines
-    if (text.startsWith('//', from)) {
-      while (
-        at + 1 < comments.length &&
-        text.slice(to, comments[at + 1][0]) === `\n${indent}` &&
-        text.startsWith('//', comments[at + 1][0])
-      )
-        to = comments[++at][1]
-      const parts = text
-        .slice(from, to)
-        .split('\n')
-        .map((line) => line.trim())
-      if (parts.some((line) => /^\/\/(?! |$)|biome-ignore|@ts-/.test(line))) continue
-      lines = wrapped(
-        parts.map((line) => line.slice(3)),
-        `${indent}// `,
-      ).map((line) => line.trimEnd())
-    } else {
-      const closes = text.indexOf('\n', to)
-      const after = text.slice(to, closes < 0 ? text.length : closes)
-      const whole = text.slice(from, to)
-      const opening = /^\/\*\*?/.exec(whole)[0]
-      if (
-        after.trim() !== '' ||
-        !whole.split('\n').some((line, n) => (n === 0 ? indent.length : 0) + line.length > WIDTH)
-      )
-        continue
-      const body = whole
-        .slice(opening.length, -2)
-        .split('\n')
-        .map((line, n) => (n === 0 ? line.replace(/^ /, '') : line.replace(/^\s*\* ?/, '')).trimEnd())
-      while (body.length > 0 && body[0] === '') body.shift()
-      while (body.length > 0 && body.at(-1) === '') body.pop()
-      lines = [`${indent}${opening}`, ...wrapped(body, `${indent} * `).map((line) => line.trimEnd()), `${indent} */`]
+/** A source in TypeScript or JavaScript: its comments on lines of their own. */
+const source = (text) => {
+  const lines = text.split('\n')
+  const out = []
+  let template = false
+  for (let at = 0; at < lines.length; ) {
+    const comment = template ? null : commentFrom(lines, at)
+    if (comment === null) {
+      template = inTemplate(template, lines[at])
+      out.push(lines[at])
+      at += 1
+      continue
     }
-    out += text.slice(copied, begin) + lines.join('\n')
-    copied = to
+    const { end, body, before, prefix, after } = comment
+    const was = lines.slice(at, end)
+    const isLong = was.some((line) => line.length > WIDTH) && !body.some((line) => /biome-ignore|@ts-/.test(line))
+    const better = [before, ...wrapped(body, prefix).map((line) => line.trimEnd()), after]
+    out.push(...(isLong ? better.filter((line) => line !== null) : was))
+    at = end
   }
-  return out + text.slice(copied)
+  return out.join('\n')
 }
 
 const files = spawnSync('git', ['ls-files', '*.ts', '*.js', '*.mjs', '*.md'], { cwd: root, encoding: 'utf8' })
@@ -143,7 +125,7 @@ const files = spawnSync('git', ['ls-files', '*.ts', '*.js', '*.mjs', '*.md'], { 
 const long = files.filter((file) => {
   const path = join(root, file)
   const text = readFileSync(path, 'utf8')
-  const better = file.endsWith('.md') ? document(text) : source(text, file)
+  const better = file.endsWith('.md') ? document(text) : source(text)
   if (better === text) return false
   if (process.argv.includes('--write')) writeFileSync(path, better)
   return true

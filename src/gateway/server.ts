@@ -31,6 +31,7 @@ import { createGatewayMetrics, metricsRoute } from './metrics.ts'
 import { embeddingRoutes } from './openai/embeddings.ts'
 import { openaiRoutes } from './openai/routes.ts'
 import { tokenRoutes } from './openai/tokens.ts'
+import { openApiRoute } from './openapi/document.ts'
 import { whyNoPort } from './port.ts'
 import { asRefusal, bodyOf, Refusal } from './refusal.ts'
 import { responseRoutes } from './responses/routes.ts'
@@ -428,6 +429,7 @@ export const serveGateway = async (options: GatewayOptions): Promise<Gateway> =>
       })
     health(app, service, options)
     metricsRoute(app, metrics)
+    openApiRoute(app)
     const answering = { service, counter, turns, prefixes }
     sessionRoutes(app, answering)
     openaiRoutes(app, answering, Math.floor(Date.now() / 1000))

@@ -2,7 +2,8 @@
 import { randomUUID } from 'node:crypto'
 import type { FastifyInstance, FastifyReply } from 'fastify'
 import { z } from 'zod'
-import type { Chunk } from '../../topics/chunks.ts'
+import { CHUNK_SCHEMAS, type Chunk, generate, open } from '../../topics/chunks.ts'
+import { sessionId } from '../../topics/common.ts'
 import type { Generated } from '../../topics/tokens.ts'
 import { MAX_CHUNK_BYTES } from '../client/chunks.ts'
 import { recordAsJson } from '../client/records.ts'
@@ -26,15 +27,21 @@ const MOST_EVENT_BYTES = MAX_CHUNK_BYTES * 1.4
 const RETRY = 1000
 
 const params = z.strictObject({ id: z.string() })
-const pageQuery = z.strictObject({
-  limit: z.coerce.number().int().min(1).max(1000).default(100),
-  after: z.string().max(512).optional(),
-  status: z.enum(['open', 'closed', 'stopped']).optional(),
+export const pageQuery = z.strictObject({
+  limit: z.coerce.number().int().min(1).max(1000).default(100).describe('Sessions of a page.'),
+  after: z.string().max(512).optional().describe('The id of a session: the page begins behind it.'),
+  status: z.enum(['open', 'closed', 'stopped']).optional().describe('Sessions of this status alone.'),
 })
 const POSITION = /^(\d{1,9}):(-1|\d{1,15})$/
-const streamQuery = z.strictObject({
-  starting_after: z.string().optional(),
-  from: z.enum(['beginning', 'end']).default('end'),
+export const streamQuery = z.strictObject({
+  starting_after: z
+    .string()
+    .optional()
+    .describe('A position, PARTITION:OFFSET, as the ids of a stream have it: the records behind it are given.'),
+  from: z
+    .enum(['beginning', 'end'])
+    .default('end')
+    .describe('Without a position: begin with the first record that is still there, or with the next one.'),
 })
 
 /** `partition:offset` of a record; a stream that starts after it gives what comes behind. */
@@ -73,6 +80,14 @@ const eventsIn = (body: unknown, service: Service, unique?: string): Chunk[] => 
   return given.map((event, at) => checkedEvent(event, at, service, unique && `${unique}-${at}`))
 }
 
+/** Events as the body of a request has them: the gateway makes the id of a `generate` that has none. */
+const askedGenerate = generate.extend({ requestId: generate.shape.requestId.optional() })
+export const eventRequest = z.union(Object.values({ ...CHUNK_SCHEMAS, generate: askedGenerate }))
+/** The schema of the body, as it is told to clients; each event is checked alone, so that a refusal names what is wrong with it. */
+export const eventsRequest = z.union([eventRequest, z.array(eventRequest).min(1).max(MOST_EVENTS)])
+
+/** The schema of a fork's body, as it is told to clients. */
+export const forkRequest = open.omit({ type: true, from: true }).extend({ session: sessionId.optional() })
 /** A fork: the name of the child, which may be missing, and what an `open` event takes. */
 const forkBody = z.looseObject({ session: z.string().optional() }).default({})
 

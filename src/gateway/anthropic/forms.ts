@@ -4,6 +4,9 @@ import { z } from 'zod'
 /** A value as a sentence shows it. */
 export const shown = (value: unknown): string => (JSON.stringify(value) ?? 'nothing').slice(0, 64)
 
+/** The kinds of what `byMember` made, for whoever describes the schema: the check itself is a function. */
+export const kindsOf = new WeakMap<z.core.$ZodType, readonly z.ZodType[]>()
+
 /** Objects of several kinds. `member` says which, and `fault` what is wrong with another value of it. */
 export const byMember = <T>(
   member: string,
@@ -13,12 +16,14 @@ export const byMember = <T>(
   const names = Object.keys(kinds)
   const expected = names.map((name) => JSON.stringify(name)).join(' or ')
   const kind = z.enum(names, { error: ({ input }) => fault(`expected ${expected}, received ${shown(input)}`, input) })
-  return z.looseObject({ [member]: kind }).transform((given, context): T => {
+  const schema = z.looseObject({ [member]: kind }).transform((given, context): T => {
     const parsed = kinds[given[member] as string]!.safeParse(given)
     if (parsed.success) return parsed.data
     for (const issue of parsed.error.issues) context.issues.push({ ...issue, input: given } as z.core.$ZodRawIssue)
     return z.NEVER
   })
+  kindsOf.set(schema, Object.values(kinds))
+  return schema
 }
 
 /** Of the client's books: sessions are what keeps a context here. */

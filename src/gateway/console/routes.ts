@@ -21,7 +21,8 @@ const LETTERS = 50
 const MOST_SHOWN = 400
 
 const params = z.strictObject({ id: z.string() })
-const place = z.strictObject({ partition: z.int().min(0), offset: z.int().min(0) })
+/** Where a dead letter is. */
+export const letterPlace = z.strictObject({ partition: z.int().min(0), offset: z.int().min(0) })
 
 const letterOf = ({ partition, offset, timestamp, key, value, headers }: StoredRecord) => {
   const about = headersOf({ headers } as StoredRecord)
@@ -134,7 +135,7 @@ export const consoleRoutes = (app: FastifyInstance, deps: ConsoleDeps): void => 
   })
 
   app.post('/v1/console/deadletters/replay', async (request, reply) => {
-    const letter = parsedBody(place, request.body)
+    const letter = parsedBody(letterPlace, request.body)
     if (letter.partition >= partitions)
       throw new Refusal(400, `There are partitions 0 to ${partitions - 1}.`, { param: 'partition' })
     let told: Replayed | undefined

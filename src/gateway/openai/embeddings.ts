@@ -25,7 +25,7 @@ const AT_ONCE = 16
 
 const id = z.int().min(0)
 const ids = z.array(id).min(1)
-const embeddingsRequest = z.strictObject({
+export const embeddingsRequest = z.strictObject({
   model: z.string(),
   input: z.union([z.string(), z.array(z.string()).min(1).max(MOST_INPUTS), ids, z.array(ids).min(1).max(MOST_INPUTS)]),
   encoding_format: z.enum(['float', 'base64']).default('float'),

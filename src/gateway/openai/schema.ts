@@ -174,17 +174,21 @@ const textFormat = z.discriminatedUnion('type', [
 
 const id = z.int().min(0)
 /** Ids of tokens. A prompt has tens of thousands, which zod takes a millisecond or two to look at, and this a tenth. */
-export const tokenIds = z.unknown().check((context) => {
-  const { value } = context
-  if (!Array.isArray(value)) {
-    context.issues.push({ code: 'invalid_type', expected: 'array', input: value })
-    return
-  }
-  const wrong = value.findIndex((each) => !Number.isSafeInteger(each) || each < 0)
-  if (wrong < 0) return
-  for (const issue of id.safeParse(value[wrong]).error?.issues ?? [])
-    context.issues.push({ ...issue, path: [wrong], input: value[wrong] } as z.core.$ZodRawIssue)
-}) as z.ZodType<readonly number[]>
+export const tokenIds = z
+  .unknown()
+  .check((context) => {
+    const { value } = context
+    if (!Array.isArray(value)) {
+      context.issues.push({ code: 'invalid_type', expected: 'array', input: value })
+      return
+    }
+    const wrong = value.findIndex((each) => !Number.isSafeInteger(each) || each < 0)
+    if (wrong < 0) return
+    for (const issue of id.safeParse(value[wrong]).error?.issues ?? [])
+      context.issues.push({ ...issue, path: [wrong], input: value[wrong] } as z.core.$ZodRawIssue)
+  })
+  // As JSON Schema says it.
+  .meta({ type: 'array', items: { type: 'integer', minimum: 0 } }) as z.ZodType<readonly number[]>
 export const completionRequest = z.strictObject({
   ...common,
   prompt: z.union([z.string(), z.array(z.string()).length(1), z.array(tokenIds).length(1), tokenIds]).default(''),

@@ -25,13 +25,13 @@ const CHAT_LACKING: Readonly<Record<string, Lack>> = {
 }
 
 const model = z.string().optional()
-const promptRequest = z.strictObject({ model, prompt: z.string() })
-const chatRequest = z.strictObject({
+export const tokenizeRequest = z.strictObject({ model, prompt: z.string() })
+export const tokenizeChatRequest = z.strictObject({
   model,
   messages: z.array(message).min(1).max(MOST_MESSAGES),
   add_generation_prompt: z.boolean().default(true),
 })
-const detokenizeRequest = z.strictObject({ model, tokens: tokenIds })
+export const detokenizeRequest = z.strictObject({ model, tokens: tokenIds })
 
 /** The text of ids. Rejects with a Refusal (400) for one of more than `most` bytes: a token may have a thousand, and a request a million ids. */
 const textOf = async (ids: readonly number[], tokenizer: Tokenizer, most: number): Promise<string> => {
@@ -69,14 +69,18 @@ const hasMessages = (body: unknown): boolean =>
 export const tokenRoutes = (app: FastifyInstance, { served, limits }: Pick<Service, 'served' | 'limits'>): void => {
   const idsOfBody = async (body: unknown): Promise<ArrayLike<number>> => {
     if (hasMessages(body)) {
-      const { model: asked, messages, add_generation_prompt: opens } = parsedBody(chatRequest, body, CHAT_LACKING)
+      const {
+        model: asked,
+        messages,
+        add_generation_prompt: opens,
+      } = parsedBody(tokenizeChatRequest, body, CHAT_LACKING)
       checkModel(served, asked ?? served.id)
       tokenizerOf(served)
       checkMessages(messages, 'messages')
       const form = await served.form()
       return opens ? form.begin(messages) : form.alone(messages)
     }
-    const { model: asked, prompt } = parsedBody(promptRequest, body, LACKING)
+    const { model: asked, prompt } = parsedBody(tokenizeRequest, body, LACKING)
     checkModel(served, asked ?? served.id)
     const tokenizer = tokenizerOf(served)
     if (!prompt.isWellFormed())

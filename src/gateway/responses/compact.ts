@@ -19,7 +19,7 @@ import { type Basis, basisOf, type Compacted, contentOf, readingOn, withoutCompa
 import { locatedBy, responseLog } from './log.ts'
 
 const { model, input, previous_response_id, instructions, prompt_cache_key } = responseRequest.shape
-const compactRequest = z.strictObject({
+export const compactRequest = z.strictObject({
   ...{ model, input: input.optional(), previous_response_id, instructions, prompt_cache_key },
 })
 

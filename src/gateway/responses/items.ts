@@ -11,10 +11,10 @@ import type { Located } from './id.ts'
 import { responseLog } from './log.ts'
 
 const params = z.strictObject({ id: z.string() })
-const page = z.strictObject({
-  order: z.enum(['asc', 'desc']).default('desc'),
-  limit: z.coerce.number().int().min(1).max(100).default(20),
-  after: z.string().max(512).optional(),
+export const itemsQuery = z.strictObject({
+  order: z.enum(['asc', 'desc']).default('desc').describe('Of the items: the last one first, or the first.'),
+  limit: z.coerce.number().int().min(1).max(100).default(20).describe('Items of a page.'),
+  after: z.string().max(512).optional().describe('The id of an item: the page begins behind it.'),
 })
 
 export const responseItemRoutes = (app: FastifyInstance, answering: Answering): void => {
@@ -22,8 +22,8 @@ export const responseItemRoutes = (app: FastifyInstance, answering: Answering): 
   const { deleteSession } = sessionEffects(answering)
   const { locatedHere, asked, soFar } = responseLog(service)
 
-  app.get('/v1/responses/:id/input_items', { schema: { params, querystring: page } }, async (request) => {
-    const { order, limit, after } = request.query as z.output<typeof page>
+  app.get('/v1/responses/:id/input_items', { schema: { params, querystring: itemsQuery } }, async (request) => {
+    const { order, limit, after } = request.query as z.output<typeof itemsQuery>
     const at = await locatedHere((request.params as z.output<typeof params>).id)
     const told = await asked(at)
     await soFar(at, told)

@@ -35,9 +35,14 @@ import { locatedBy, responseLog, wantedIn } from './log.ts'
 import { DONE, errorEvent, type ResponseShape, responseShape, wordsFor } from './shape.ts'
 import { truncating } from './truncation.ts'
 
-const query = z.strictObject({
-  stream: z.enum(['true', 'false']).default('false'),
-  starting_after: z.coerce.number().int().min(0).optional(),
+export const responseQuery = z.strictObject({
+  stream: z.enum(['true', 'false']).default('false').describe('Whether its events are given, also while it is made.'),
+  starting_after: z.coerce
+    .number()
+    .int()
+    .min(0)
+    .optional()
+    .describe('With stream=true: the number of an event; those behind it are given.'),
 })
 const params = z.strictObject({ id: z.string() })
 const idIn = (given: unknown): string => (given as z.output<typeof params>).id
@@ -178,8 +183,8 @@ export const responseRoutes = (app: FastifyInstance, answering: Answering): void
     return soFar(at, asked)
   })
 
-  app.get('/v1/responses/:id', { schema: { params, querystring: query } }, async (request, reply) => {
-    const { stream, starting_after: after } = request.query as z.output<typeof query>
+  app.get('/v1/responses/:id', { schema: { params, querystring: responseQuery } }, async (request, reply) => {
+    const { stream, starting_after: after } = request.query as z.output<typeof responseQuery>
     const at = await locatedHere(idIn(request.params))
     const asked = await askedOf(at)
     if (stream === 'false') {

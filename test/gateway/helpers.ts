@@ -3,6 +3,7 @@ import { createServer } from 'node:net'
 import { join } from 'node:path'
 import { onTestFinished } from 'vitest'
 import { MODEL, type Running, start, temporary } from '../cli/helpers.ts'
+import { checkAnswer, checkEvent } from './openapi.ts'
 
 /** A port that was free a moment ago, for a gateway that comes back under the same address. */
 export const freePort = (): Promise<number> =>
@@ -67,7 +68,7 @@ export interface Told<T = unknown> {
   readonly body: T
 }
 
-/** A JSON request; a body makes it a POST. */
+/** A JSON request; a body makes it a POST. Its answer is one that the OpenAPI document of the gateway has. */
 export const ask = async <T = Record<string, unknown>>(
   url: string,
   body?: unknown,
@@ -77,7 +78,10 @@ export const ask = async <T = Record<string, unknown>>(
     body === undefined ? {} : { method: 'POST', body: typeof body === 'string' ? body : JSON.stringify(body) }
   const type = body === undefined ? {} : { 'content-type': 'application/json' }
   const response = await fetch(url, { ...sent, headers: { ...type, ...headers } })
-  return { status: response.status, headers: response.headers, body: (await response.json()) as T }
+  const { status } = response
+  const told = (await response.json()) as T
+  checkAnswer({ method: body === undefined ? 'GET' : 'POST', url, body }, status, told)
+  return { status, headers: response.headers, body: told }
 }
 
 export interface Refused {
@@ -95,7 +99,10 @@ export interface Event {
   readonly data: string
 }
 
-/** Server-sent events as they come, by a reader of our own: it knows nothing of the gateway but the standard. */
+/**
+ * Server-sent events as they come, by a reader of our own: it knows nothing of the gateway but the standard. Each is one that the OpenAPI document has for
+ * its route.
+ */
 export async function* eventsOf(response: Response): AsyncGenerator<Event> {
   let text = ''
   let fields: { event?: string; id?: string; data: string[] } = { data: [] }
@@ -105,8 +112,11 @@ export async function* eventsOf(response: Response): AsyncGenerator<Event> {
     text = lines.pop()!
     for (const line of lines) {
       if (line === '') {
-        if (fields.data.length > 0)
-          yield { event: fields.event ?? 'message', id: fields.id ?? null, data: fields.data.join('\n') }
+        if (fields.data.length > 0) {
+          const data = fields.data.join('\n')
+          checkEvent(response.url, data)
+          yield { event: fields.event ?? 'message', id: fields.id ?? null, data }
+        }
         fields = { data: [] }
         continue
       }

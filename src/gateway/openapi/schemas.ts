@@ -20,6 +20,8 @@ const override = ({ zodSchema, jsonSchema }: Overridden): void => {
     for (const name of Object.keys(jsonSchema)) delete jsonSchema[name]
     jsonSchema.oneOf = kinds.map((kind) => inlineSchema(kind))
   }
+  // No items are said by their number alone.
+  if (jsonSchema.prefixItems?.length === 0) delete jsonSchema.prefixItems
   // Whole numbers are those that JSON carries exactly, which says nothing of the number that is meant.
   if (jsonSchema.maximum === Number.MAX_SAFE_INTEGER) delete jsonSchema.maximum
   // A default that is no input: what stands there once the input was read.

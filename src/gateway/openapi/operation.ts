@@ -73,18 +73,18 @@ export const count = z.int().min(0)
 /** Seconds since the epoch. */
 export const seconds = count
 
-/** An error of all routes but Anthropic's, and of streams that fail. */
-export const errorBody: z.ZodType<ErrorBody> = z.strictObject({
-  error: z.strictObject({
-    message: z.string().describe('What was expected, what arrived and what to do.'),
-    type: z.enum([
-      'invalid_request_error',
-      'authentication_error',
-      'permission_error',
-      'rate_limit_error',
-      'server_error',
-    ]),
-    param: z.string().nullable().describe('The parameter that is wrong.'),
-    code: z.string().nullable().describe('For programs; null where the message is all.'),
-  }),
+/** Of an error, in the form of OpenAI's. */
+export const errorMembers = z.strictObject({
+  message: z.string().describe('What was expected, what arrived and what to do.'),
+  type: z.enum([
+    'invalid_request_error',
+    'authentication_error',
+    'permission_error',
+    'rate_limit_error',
+    'server_error',
+  ]),
+  param: z.string().nullable().describe('The parameter that is wrong.'),
+  code: z.string().nullable().describe('For programs; null where the message is all.'),
 })
+/** An error of all routes but Anthropic's, and of streams that fail. */
+export const errorBody = z.strictObject({ error: errorMembers }) satisfies z.ZodType<ErrorBody>

@@ -6,7 +6,7 @@ import { compactRequest } from '../responses/compact.ts'
 import { itemsQuery } from '../responses/items.ts'
 import { responseQuery } from '../responses/routes.ts'
 import { tokenLogprob } from './openai.ts'
-import { count, errorBody, type Section, seconds, WAITING, WAITING_ONCE } from './operation.ts'
+import { count, errorBody, errorMembers, type Section, seconds, WAITING, WAITING_ONCE } from './operation.ts'
 
 const nullableText = z.string().nullable()
 const state = z.enum(['in_progress', 'completed', 'incomplete'])
@@ -97,7 +97,7 @@ const responseEvent = z.union([
     event('response.reasoning.done', { ...within, text: z.string() }),
     event('response.function_call_arguments.delta', { ...about, delta: z.string() }),
     event('response.function_call_arguments.done', { ...about, name: z.string(), arguments: z.string() }),
-    event('error', { error: (errorBody as z.ZodObject<{ error: z.ZodType }>).shape.error }),
+    event('error', { error: errorMembers }),
   ]),
   errorBody,
 ])

@@ -4,14 +4,15 @@ import { chain } from '../../../topics/common.ts'
 import { observation } from '../../../topics/observations.ts'
 import { generated } from '../../../topics/tokens.ts'
 import { eventRequest, eventsRequest, forkRequest, pageQuery, streamQuery } from '../session-routes.ts'
+import type { SessionView } from '../sessions-view.ts'
 import { count, errorBody, type Operation, type Section, WAITING, WAITING_ONCE } from './operation.ts'
 
 const session = z.strictObject({
   session: z.string(),
   partition: count,
   status: z.enum(['open', 'closed', 'stopped']),
-  reason: z.string().optional().describe('Why it was set aside; only with the status "stopped".'),
-  from: z.strictObject({ session: z.string(), pulse: count }).optional().describe('What it was forked from.'),
+  reason: z.string().exactOptional().describe('Why it was set aside; only with the status "stopped".'),
+  from: z.strictObject({ session: z.string(), pulse: count }).exactOptional().describe('What it was forked from.'),
   pulse: count.describe('Tokens fed since the session began.'),
   origin: count.describe('The pulse at which the current context began.'),
   chain,
@@ -26,7 +27,7 @@ const session = z.strictObject({
   generating: z.boolean(),
   archived: count,
   snapshot: z.strictObject({ pulse: count, bytes: count }).nullable(),
-})
+}) satisfies z.ZodType<SessionView>
 const page = z.strictObject({
   total: count,
   sessions: z.array(session),

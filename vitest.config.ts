@@ -27,13 +27,14 @@ export const suites = {
   },
   setupFiles: ['test/own-folder.ts', 'test/equal-bytes.ts'],
   globalSetup: ['test/shared-models.ts', 'test/kafka/global.ts'],
-  // Two files at a time, on any machine: most of them wait for a broker or a process, and the engine has threads of its own.
+  // Two files at a time, on any machine: most of them wait for a broker or a process, and the engine has threads of its
+  // own.
   maxWorkers: 2,
   testTimeout: 120_000,
   hookTimeout: 120_000,
   pool: 'forks',
-  // The files share these two processes, in which modules are loaded once: alone, each would compute a second before its first test. A file leaves
-  // the process as it found it.
+  // The files share these two processes, in which modules are loaded once: alone, each would compute a second before
+  // its first test. A file leaves the process as it found it.
   isolate: false,
   // What differs stands in the line that names a failure, which is all that the end of a long run repeats.
   chaiConfig: { truncateThreshold: 300 },

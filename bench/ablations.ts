@@ -1,10 +1,12 @@
 /**
- * What each part of an ngram memory gives (docs/ngram.md): logs read without it, by the reference in double precision that the tests compare the engine with.
+ * What each part of an ngram memory gives (docs/ngram.md): logs read without it, by the reference in double precision
+ * that the tests compare the engine with.
  *
  *   node bench/ablations.ts [--logs DIR] [--names Apache,…] [--lines 2000] [--only 1,2,…]
  *
- * The messages of each log are read as one session from an empty state, from the weights of models/watch. Bits as a ratio to those of the whole memory, the
- * mean over the logs, of all lines and of the second half. Some kB a second: the reference is made to be read. --only: rows of the table by number.
+ * The messages of each log are read as one session from an empty state, from the weights of models/watch. Bits as a
+ * ratio to those of the whole memory, the mean over the logs, of all lines and of the second half. Some kB a second:
+ * the reference is made to be read. --only: rows of the table by number.
  */
 import { join } from 'node:path'
 import { table } from '../src/cli/output.ts'

@@ -1,14 +1,15 @@
 /**
- * A backlog of new sessions: the same events in one partition, once as 200 sessions and once with a session for each event; and the
- * restart after the latter.
+ * A backlog of new sessions: the same events in one partition, once as 200 sessions and once with a session for each
+ * event; and the restart after the latter.
  *
  *   node bench/backlog.ts [--events 20000] [--sessions 200,20000] [--bytes 16] [--rounds 3] [--logs embedded] [--partitions 1]
  *
- * A worker process (`continuo run`, defaults) reads the log to its end. The measured time begins with the first commit in the log and
- * ends with the commit after which all events are committed. So it includes neither the start of the process nor its stop, which saves
- * the sessions in memory and is printed separately. Then a worker is started again: the restart is the time from its start to the first
- * token of a request to one of the sessions. The variants take turns in each round; the best round of each is compared. Where /proc has
- * it, the CPU time of the worker per event is printed too: on a shared machine it says more than the elapsed time.
+ * A worker process (`continuo run`, defaults) reads the log to its end. The measured time begins with the first commit
+ * in the log and ends with the commit after which all events are committed. So it includes neither the start of the
+ * process nor its stop, which saves the sessions in memory and is printed separately. Then a worker is started again:
+ * the restart is the time from its start to the first token of a request to one of the sessions. The variants take
+ * turns in each round; the best round of each is compared. Where /proc has it, the CPU time of the worker per event is
+ * printed too: on a shared machine it says more than the elapsed time.
  */
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'

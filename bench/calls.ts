@@ -1,6 +1,6 @@
 /**
- * What a program waits for a call that asks for one token, beside sessions that read 512 tokens at a time. The program makes its next call when the one
- * before is answered; nothing but that tells the engine that there will be one.
+ * What a program waits for a call that asks for one token, beside sessions that read 512 tokens at a time. The program
+ * makes its next call when the one before is answered; nothing but that tells the engine that there will be one.
  *
  *   node bench/calls.ts [--models 0.1b,demo] [--paths engine,manager,chat,gateway] [--readers 8] [--threads 2] [--target 2] [--rounds 3] [--seconds 5]
  *                       [--strangers]
@@ -10,12 +10,13 @@
  *   chat      `chatTurn` of a SessionManager: a message of 16 tokens, and an answer of one
  *   gateway   POST /v1/completions of a session, streamed; gateway and worker are in this process, the log is an embedded one
  *
- * A round measures the calls alone, the readers alone, and both together. Ratios are to the median of the calls alone. "In the engine" is the p99 of
- * the time from the submission of an item that generates to its answer, "event loop" the p99 of what the event loop was late, both beside readers. "Tokens fed" is how
- * many tokens the engine fed during a call, so it says what a call waits for also where other processes take the cores.
+ * A round measures the calls alone, the readers alone, and both together. Ratios are to the median of the calls alone.
+ * "In the engine" is the p99 of the time from the submission of an item that generates to its answer, "event loop" the
+ * p99 of what the event loop was late, both beside readers. "Tokens fed" is how many tokens the engine fed during a
+ * call, so it says what a call waits for also where other processes take the cores.
  *
- * --strangers is the negative control: the program makes each call on a session of its own (in the manager a fork, in the gateway one with a prompt of
- * 16 tokens), of which the engine cannot know that its program makes another call.
+ * --strangers is the negative control: the program makes each call on a session of its own (in the manager a fork, in
+ * the gateway one with a prompt of 16 tokens), of which the engine cannot know that its program makes another call.
  *
  * The 0.1B model (RWKV-7, f16, random weights) is written to a temporary folder.
  */

@@ -1,11 +1,13 @@
 /**
- * How smoothly the console runs before many sessions: pictures a second while nothing but the log moves, and while somebody scrolls through all rows.
+ * How smoothly the console runs before many sessions: pictures a second while nothing but the log moves, and while
+ * somebody scrolls through all rows.
  *
  *   node bench/console.ts [--sessions 10000] [--live 64] [--seconds 10]
  *
- * A worker makes the sessions; then `--live` of them read and write without a pause, and Chromium (headless, so without a GPU: it draws in software)
- * shows the page. Measured inside the page: the times between two calls of requestAnimationFrame, and tasks that held the page for more than 50 ms. Worker,
- * gateway and browser share the machine, so each takes time from the others; --live 0 shows the page alone.
+ * A worker makes the sessions; then `--live` of them read and write without a pause, and Chromium (headless, so without
+ * a GPU: it draws in software) shows the page. Measured inside the page: the times between two calls of
+ * requestAnimationFrame, and tasks that held the page for more than 50 ms. Worker, gateway and browser share the
+ * machine, so each takes time from the others; --live 0 shows the page alone.
  */
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'

@@ -1,6 +1,7 @@
 /**
- * Whether a model with an ngram memory behind it goes round in circles: the share of 8-grams of bytes that were generated before, among 2,000 tokens behind
- * a text, for the model alone, with a memory that learns from what it reads, and with one that learns from its own draws as well.
+ * Whether a model with an ngram memory behind it goes round in circles: the share of 8-grams of bytes that were
+ * generated before, among 2,000 tokens behind a text, for the model alone, with a memory that learns from what it
+ * reads, and with one that learns from its own draws as well.
  *
  *   node bench/draws.ts [--model models/demo] [--text docs/demo/harbour-log.txt] [--tokens 2000] [--temperature 0.8] [--seeds 5]
  */

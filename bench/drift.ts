@@ -1,11 +1,13 @@
 /**
- * Whether a memory that has read for long reads as well as one that began a while ago (docs/performance.md, Reading logs).
+ * Whether a memory that has read for long reads as well as one that began a while ago (docs/performance.md, Reading
+ * logs).
  *
  *   node bench/drift.ts [--model models/watch] [--logs DIR] [--megabytes 100] [--marks 10] [--threads 1]
  *
- * One session reads a stream without an end: stretches of 200 lines of the logs in DIR (bench/streams/logs.ts), one log behind another in an order that
- * is drawn, every digit drawn anew, so that no stretch comes twice. At each mark two sessions read the same further stretch, 200 kB, each only once: a fork
- * of that session, and one that has read the last two megabytes before the mark and nothing else. Where the first needs no more bits than the second, what was
+ * One session reads a stream without an end: stretches of 200 lines of the logs in DIR (bench/streams/logs.ts), one log
+ * behind another in an order that is drawn, every digit drawn anew, so that no stretch comes twice. At each mark two
+ * sessions read the same further stretch, 200 kB, each only once: a fork of that session, and one that has read the
+ * last two megabytes before the mark and nothing else. Where the first needs no more bits than the second, what was
  * read long ago does no harm.
  */
 import { join } from 'node:path'

@@ -1,13 +1,14 @@
 /**
- * What exactness costs: the kernels of this CPU beside the same ones in free order (native/bench/free_order.h says what is freed), in one
- * process and in turns.
+ * What exactness costs: the kernels of this CPU beside the same ones in free order (native/bench/free_order.h says what
+ * is freed), in one process and in turns.
  *
  *   node bench/exactness.ts --model bench/peers/models/llama-0.1b-f16.gguf [--rounds 15] [--threads 2]
  *
- * Both sides compute one model of f16 or f32 with the same engine: only the table of kernels differs. Before anything is timed their logits
- * must agree as far as rounding explains. The ratio is the exact side's time over the free side's in the same round, and the same of the CPU time of all
- * threads, which counts on a machine with other work; medians, with the least and the greatest round, and the ratio of the rounds with the least CPU
- * time of each side. It builds a program for itself (tools/exactness.mjs), which is no part of the package.
+ * Both sides compute one model of f16 or f32 with the same engine: only the table of kernels differs. Before anything
+ * is timed their logits must agree as far as rounding explains. The ratio is the exact side's time over the free side's
+ * in the same round, and the same of the CPU time of all threads, which counts on a machine with other work; medians,
+ * with the least and the greatest round, and the ratio of the rounds with the least CPU time of each side. It builds a
+ * program for itself (tools/exactness.mjs), which is no part of the package.
  */
 import { execFileSync } from 'node:child_process'
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
@@ -24,7 +25,10 @@ const { values } = parseArgs({
     threads: { type: 'string', default: '2' },
   },
 })
-/** How far the logits of the two sides may be apart, over their deviation: f32 sums in two orders, and an exp within 3·10⁻⁶. */
+/**
+ * How far the logits of the two sides may be apart, over their deviation: f32 sums in two orders, and an exp within
+ * 3·10⁻⁶.
+ */
 const MOST_APART = 1e-3
 
 interface Line {

@@ -1,4 +1,7 @@
-/** Random `perspective` packages of any size for bench/experts.ts: what routes to an expert, and what is in it, is chance. */
+/**
+ * Random `perspective` packages of any size for bench/experts.ts: what routes to an expert, and what is in it, is
+ * chance.
+ */
 import { createHash } from 'node:crypto'
 import { closeSync, openSync, writeFileSync, writeSync } from 'node:fs'
 import { join } from 'node:path'
@@ -19,7 +22,10 @@ const GROUP = 64
 /** Trits in a byte. */
 const PER_BYTE = 5
 
-/** Codes [rows, ⌈inputs / 5⌉] and scales F16 [rows, ⌈inputs / 64⌉] of a random ternary matrix whose outputs are as large as its inputs. */
+/**
+ * Codes [rows, ⌈inputs / 5⌉] and scales F16 [rows, ⌈inputs / 64⌉] of a random ternary matrix whose outputs are as large
+ * as its inputs.
+ */
 const randomMatrix = (
   rows: number,
   inputs: number,

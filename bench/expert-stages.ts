@@ -3,10 +3,10 @@
  *
  *   node bench/expert-stages.ts [--model models/perspective] [--tokens 64] [--threads 2] [--share 4]
  *
- * Of the experts 1/--share may be in memory. A trace times nodes one by one; "load" is the time in which the experts' node waited for the
- * store, "experts" the rest of it. Draws are timed as differences of whole generations, without a trace: the same package with neither
- * perspectives nor hyperdimensional memory, with perspectives alone, with both. Draws ask the perspectives where the model is unsure, so
- * the share of such draws stands beside the times.
+ * Of the experts 1/--share may be in memory. A trace times nodes one by one; "load" is the time in which the experts'
+ * node waited for the store, "experts" the rest of it. Draws are timed as differences of whole generations, without a
+ * trace: the same package with neither perspectives nor hyperdimensional memory, with perspectives alone, with both.
+ * Draws ask the perspectives where the model is unsure, so the share of such draws stands beside the times.
  */
 import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'

@@ -3,9 +3,9 @@
  *
  *   node bench/experts.ts [--dir DIR] [--rounds 3] [--tokens 64] [--threads 2] [--model DIR]
  *
- * The model is random: 8 layers of 1,024 channels, 64 ternary experts of 1,024 inner channels in each, 3.1M weights a token and layer. Its
- * routes have no locality, so of a cache that holds a share of the experts that share is the hit rate. --model takes a model of your own in
- * its place. In turns, --rounds times, the medians:
+ * The model is random: 8 layers of 1,024 channels, 64 ternary experts of 1,024 inner channels in each, 3.1M weights a
+ * token and layer. Its routes have no locality, so of a cache that holds a share of the experts that share is the hit
+ * rate. --model takes a model of your own in its place. In turns, --rounds times, the medians:
  *
  *   all, 1/2, 1/4, 1/8   the share of all experts that may be in memory; read past the page cache
  *   decode, prefill      tokens a second of one session, after 64 tokens; and of 512 tokens read in one call
@@ -15,10 +15,11 @@
  *   of the disk          bytes a second while at least one read is on its way in decoding, as a share of what the disk gives by itself for
  *                        records of this size, one after the other: where a token must have an expert before the next one is known
  *
- * Beside them the same engine over a mapping of the same files, which gives up the pages that it has copied. What the kernel reads around
- * them stays, so this row has more memory than it is given; bench/peers/experts.ts has one whose memory is bounded. Then each policy of
- * eviction; look-ahead; Belady's optimum for the same routes; 16 sessions that generate together; and the same model with dense parts of the
- * same size, in memory. Every run prints its chain: they are all equal, but for the dense model's.
+ * Beside them the same engine over a mapping of the same files, which gives up the pages that it has copied. What the
+ * kernel reads around them stays, so this row has more memory than it is given; bench/peers/experts.ts has one whose
+ * memory is bounded. Then each policy of eviction; look-ahead; Belady's optimum for the same routes; 16 sessions that
+ * generate together; and the same model with dense parts of the same size, in memory. Every run prints its chain: they
+ * are all equal, but for the dense model's.
  */
 import { mkdirSync, mkdtempSync, readdirSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'

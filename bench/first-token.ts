@@ -1,12 +1,14 @@
 /**
- * How long a client waits for tokens: the first one, and each that follows, from the engine itself, from the topic, and from a gateway.
+ * How long a client waits for tokens: the first one, and each that follows, from the engine itself, from the topic, and
+ * from a gateway.
  *
  *   node bench/first-token.ts [--rounds 9] [--tokens 64] [--prompt 64] [--logs embedded,kafka] [--threads 2]
  *
- * A round sends a prompt with a request to generate, and waits for its tokens as a reader of the topic. Time to the first token begins
- * when the request is sent; time between tokens is that between the arrivals of two records. `run` is how many tokens a record may hold.
- * A client of the gateway streams a completion; gateway and worker are in one process here.
- * The bare engine draws the same tokens one at a time. Rounds are interleaved; medians, milliseconds. The chains must be equal.
+ * A round sends a prompt with a request to generate, and waits for its tokens as a reader of the topic. Time to the
+ * first token begins when the request is sent; time between tokens is that between the arrivals of two records. `run`
+ * is how many tokens a record may hold. A client of the gateway streams a completion; gateway and worker are in one
+ * process here. The bare engine draws the same tokens one at a time. Rounds are interleaved; medians, milliseconds. The
+ * chains must be equal.
  */
 
 import { follow } from '../src/client/follow.ts'

@@ -1,6 +1,6 @@
 /**
- * Forks of a long prompt (docs/performance.md): what a thousand of them take in memory and time, each with one token of its own. The
- * model is a Llama with random weights, whose keys and values take 16 KiB a token.
+ * Forks of a long prompt (docs/performance.md): what a thousand of them take in memory and time, each with one token of
+ * its own. The model is a Llama with random weights, whose keys and values take 16 KiB a token.
  *
  *   node --expose-gc bench/fork.ts [--tokens 10000] [--forks 1000] [--threads 2]
  */

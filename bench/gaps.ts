@@ -3,8 +3,9 @@
  *
  *   node bench/gaps.ts [--model DIR] [--readers 8] [--ids 1024] [--tokens 1200] [--rounds 5] [--threads 2]
  *
- * A gap is the time from one token's event to the next, as the client sees them. A reader sends a prompt of --ids ids, of which no other begins alike, takes one
- * token, and sends the next. Gateway and worker are one process, the log is embedded. A stream begins when its readers have, and the first token is no gap.
+ * A gap is the time from one token's event to the next, as the client sees them. A reader sends a prompt of --ids ids,
+ * of which no other begins alike, takes one token, and sends the next. Gateway and worker are one process, the log is
+ * embedded. A stream begins when its readers have, and the first token is no gap.
  */
 import { once } from 'node:events'
 import { parseArgs } from './options.ts'

@@ -1,11 +1,13 @@
 /**
- * A CUDA device (docs/gpu.md): the speed of decoding with 1 and 64 sessions and of reading, and the bandwidth of decoding beside that
- * of a copy within the device. For comparison also decoding with a launch for every node of the graph. native/bench/gpu.cc measures;
- * this program prepares the models and prints the figures, medians over the rounds.
+ * A CUDA device (docs/gpu.md): the speed of decoding with 1 and 64 sessions and of reading, and the bandwidth of
+ * decoding beside that of a copy within the device. For comparison also decoding with a launch for every node of the
+ * graph. native/bench/gpu.cc measures; this program prepares the models and prints the figures, medians over the
+ * rounds.
  *
  *   npx node bench/gpu.ts [--rounds N] [--model DIR] [--json]
  *
- * Without --model: the shipped model, and RWKV-7 of the 1.5B shape in bf16 with random weights (3 GB, in a temporary folder).
+ * Without --model: the shipped model, and RWKV-7 of the 1.5B shape in bf16 with random weights (3 GB, in a temporary
+ * folder).
  */
 import { spawnSync } from 'node:child_process'
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
@@ -65,7 +67,10 @@ const measure = async (dir: string): Promise<Figures> => {
   return JSON.parse(outputOf(program, [graph, values.rounds, ...files])) as Figures
 }
 
-/** A smaller model may fit in the device's cache (50 MB on an H100, 126 MB on a B200): then its bytes do not come from memory. */
+/**
+ * A smaller model may fit in the device's cache (50 MB on an H100, 126 MB on a B200): then its bytes do not come from
+ * memory.
+ */
 const CACHED = 256e6
 
 const gigabytes = (rate: number): string => `${(rate / 1e9).toFixed(0)} GB/s`

@@ -11,11 +11,11 @@
  *   shares      the same, and half of them count for another share
  *   equals      the same, each of them for itself: the session that asks is one of so many with the same claim
  *
- * An ask sends a text of 16 bytes with a request for two tokens, and ends when the last of these is read from the topic. The ratio is to the same on a
- * log where nobody else sends anything. Others is what the greedy sessions generate meanwhile, in tokens a second. Memory is the most that the process
- * has while it is asked, above what it had before the greedy events.
- * Past is what a worker that starts reads of the log before its first answer, and how fast: --read-ahead and --places let it read past more
- * than a gigabyte, or a million events.
+ * An ask sends a text of 16 bytes with a request for two tokens, and ends when the last of these is read from the
+ * topic. The ratio is to the same on a log where nobody else sends anything. Others is what the greedy sessions
+ * generate meanwhile, in tokens a second. Memory is the most that the process has while it is asked, above what it had
+ * before the greedy events. Past is what a worker that starts reads of the log before its first answer, and how fast:
+ * --read-ahead and --places let it read past more than a gigabyte, or a million events.
  */
 
 import { follow } from '../src/client/follow.ts'

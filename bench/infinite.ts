@@ -3,9 +3,9 @@
  *
  *   node bench/infinite.ts [--tokens 10000,100000,1000000] [--plain 1000,8000,32000] [--memory FILE] [--cache BYTES] [--dir DIR] [--threads 2]
  *
- * The model is a random Llama of bytes: 4 layers, 256 channels, 4 query and 2 key heads of 64, 3.1M parameters. FILE is a memory.json; without
- * it the defaults hold. One session reads on and on; a worker commits it on an embedded log, its blobs lie in a folder, and of archived blocks
- * 64 MiB (`--cache`) are in memory. At each length:
+ * The model is a random Llama of bytes: 4 layers, 256 channels, 4 query and 2 key heads of 64, 3.1M parameters. FILE is
+ * a memory.json; without it the defaults hold. One session reads on and on; a worker commits it on an embedded log, its
+ * blobs lie in a folder, and of archived blocks 64 MiB (`--cache`) are in memory. At each length:
  *
  *   read/s        tokens read a second, of 4,000 tokens in calls of 500: the median call
  *   generate/s    tokens generated a second, the median of eight requests for 32
@@ -18,7 +18,8 @@
  *   restored      in that process, from the session's head to the first token after it, the median of three
  *   again         a process that was killed goes on from the snapshot: whether the next 1,000 tokens give the same chain
  *
- * Lengths are of the first session's tokens when the measurement begins. The plain decoder keeps keys and values of all positions in f32.
+ * Lengths are of the first session's tokens when the measurement begins. The plain decoder keeps keys and values of all
+ * positions in f32.
  */
 import { spawn } from 'node:child_process'
 import { cpSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
@@ -250,7 +251,10 @@ const restored = async (place: Place, model: Model) => {
   return { context, submit: contexts.submit, stats: contexts.stats, seconds: took, close }
 }
 
-/** The wall time of retrievals with the token that follows each, less that of a token. `choose`: the blocks of number n; null: the index chooses. */
+/**
+ * The wall time of retrievals with the token that follows each, less that of a token. `choose`: the blocks of number n;
+ * null: the index chooses.
+ */
 const retrievals = async (
   { context, submit }: Pick<Awaited<ReturnType<typeof restored>>, 'context' | 'submit'>,
   choose: (n: number) => readonly number[] | null,

@@ -1,18 +1,20 @@
 /**
- * The time between tokens of sessions that generate, each one token at a time, beside sessions that read 512 tokens at a time.
+ * The time between tokens of sessions that generate, each one token at a time, beside sessions that read 512 tokens at
+ * a time.
  *
  *   node bench/latency.ts [--models 0.1b,demo] [--generators 1,8] [--readers 0,1,8,63] [--threads 2] [--target 2] [--seconds 10]
  *                         [--together] [--log]
  *
- * A gap is the time from one token of a session to its next, measured in JavaScript. Tokens per second are those of all generators and
- * those of all readers while both run: readers have a fixed amount of work, and the measurement ends with it. The ratio beside a gap is
- * to the median gap without readers; the ratio beside the readers' speed is to the readers alone.
+ * A gap is the time from one token of a session to its next, measured in JavaScript. Tokens per second are those of all
+ * generators and those of all readers while both run: readers have a fixed amount of work, and the measurement ends
+ * with it. The ratio beside a gap is to the median gap without readers; the ratio beside the readers' speed is to the
+ * readers alone.
  *
- * --together is the negative control: it emulates static batches, in which a new item waits until all items of the batch before are
- * done. The gaps must be long then, or the bench does not measure what it should.
+ * --together is the negative control: it emulates static batches, in which a new item waits until all items of the
+ * batch before are done. The gaps must be long then, or the bench does not measure what it should.
  *
- * --log measures through the embedded log instead: from the append of a `generate` request to the commit of its first tokens (a
- * record of 16), while the readers have more to read than they can finish.
+ * --log measures through the embedded log instead: from the append of a `generate` request to the commit of its first
+ * tokens (a record of 16), while the readers have more to read than they can finish.
  *
  * The 0.1B model (RWKV-7, f16, random weights) is written to a temporary folder.
  */
@@ -47,7 +49,10 @@ const numbers = (list: string): readonly number[] => list.split(',').map(Number)
 
 type Submit = (item: WorkItem) => Promise<WorkResult>
 
-/** Static batches: collects the ready items into a group, starts it when the group before is done, and answers the whole group at once. */
+/**
+ * Static batches: collects the ready items into a group, starts it when the group before is done, and answers the whole
+ * group at once.
+ */
 const together = (submit: Submit): Submit => {
   let waiting: { readonly item: WorkItem; readonly answer: PromiseWithResolvers<WorkResult> }[] = []
   let busy = false

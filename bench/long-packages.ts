@@ -1,4 +1,7 @@
-/** Packages for bench/long.ts: shapes of published models, and small ones whose last position is 32,768; random weights in bf16. */
+/**
+ * Packages for bench/long.ts: shapes of published models, and small ones whose last position is 32,768; random weights
+ * in bf16.
+ */
 import { type Entry, type RandomPackage, writeRandom } from './random-package.ts'
 import { RWKV7_0B1, writeRwkv7 } from './rwkv7-package.ts'
 

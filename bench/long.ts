@@ -3,9 +3,9 @@
  *
  *   node bench/long.ts --model DIR|FILE|SHAPE [--tokens 1000000] [--text FILE] [--threads 2]
  *
- * SHAPE is one of bench/long-packages.ts (mamba2-130m, rwkv7-0.1b, smollm2-135m, llama-small, qwen35-small), written with random weights to
- * a temporary folder. The session reads the text by the package's own tokenizer, again and again; a package without one reads
- * pseudo-random ids. A row is a tenth of the way:
+ * SHAPE is one of bench/long-packages.ts (mamba2-130m, rwkv7-0.1b, smollm2-135m, llama-small, qwen35-small), written
+ * with random weights to a temporary folder. The session reads the text by the package's own tokenizer, again and
+ * again; a package without one reads pseudo-random ids. A row is a tenth of the way:
  *
  *   read/s       tokens read a second over the whole tenth, in calls of 512 tokens (fewer where a tenth is short)
  *   of a short   the speed of eight calls over that of calls beside them of a session that stands near the beginning each time, the

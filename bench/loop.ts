@@ -1,12 +1,13 @@
 /**
- * The event loop of a worker whose sessions have large states: its delay while sessions are spilled, read back, saved and rebuilt as fast
- * as events come, beside the delay of the same process at rest.
+ * The event loop of a worker whose sessions have large states: its delay while sessions are spilled, read back, saved
+ * and rebuilt as fast as events come, beside the delay of the same process at rest.
  *
  *   node bench/loop.ts [--megabytes 64] [--sessions 4] [--seconds 20] [--logs embedded,kafka] [--only spill,snapshot,restore]
  *
- * One partition, Titans with random weights. Each event feeds a session two tokens; events go round the sessions. Three loads, each with a
- * log of its own: *spill*: memory for two contexts; *snapshot*: a snapshot after each event; *restore*: two contexts at a time,
- * and so a snapshot and a rebuild for each event. The delay is that of `monitorEventLoopDelay` at a resolution of 1 ms, less that millisecond.
+ * One partition, Titans with random weights. Each event feeds a session two tokens; events go round the sessions. Three
+ * loads, each with a log of its own: *spill*: memory for two contexts; *snapshot*: a snapshot after each event;
+ * *restore*: two contexts at a time, and so a snapshot and a rebuild for each event. The delay is that of
+ * `monitorEventLoopDelay` at a resolution of 1 ms, less that millisecond.
  */
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'

@@ -1,6 +1,7 @@
 /**
- * What a mask costs: `npx node bench/masks.ts`. Processor time of this process for each token of an answer, fresh (states and masks are found) and again (they
- * are kept), for the byte tokenizer and for a vocabulary of 150,000 made-up pieces of words. Best of several rounds.
+ * What a mask costs: `npx node bench/masks.ts`. Processor time of this process for each token of an answer, fresh
+ * (states and masks are found) and again (they are kept), for the byte tokenizer and for a vocabulary of 150,000
+ * made-up pieces of words. Best of several rounds.
  */
 
 import { openMatcher } from '../src/grammar/index.ts'

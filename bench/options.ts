@@ -1,4 +1,7 @@
-/** The options of a bench, by node:util's parseArgs, and --help: what stands at the head of its file, and its options with their defaults. */
+/**
+ * The options of a bench, by node:util's parseArgs, and --help: what stands at the head of its file, and its options
+ * with their defaults.
+ */
 import { readFileSync } from 'node:fs'
 import { type ParseArgsConfig, parseArgs as parse } from 'node:util'
 
@@ -13,7 +16,10 @@ const optionLine = ([name, { type, default: fallback }]: [
   { readonly type: 'string' | 'boolean'; readonly default?: unknown },
 ]): string => `  --${name}${type === 'string' ? ` (default: ${fallback ?? 'none'})` : ''}`
 
-/** As parseArgs of node:util. With --help it prints and ends the process; what it does not take ends it with a sentence and code 2. */
+/**
+ * As parseArgs of node:util. With --help it prints and ends the process; what it does not take ends it with a sentence
+ * and code 2.
+ */
 export const parseArgs = <T extends ParseArgsConfig>(config: T = {} as T): ReturnType<typeof parse<T>> => {
   const script = process.argv[1] ?? ''
   const { options = {} } = config

@@ -1,6 +1,6 @@
 /**
- * A log that begins with any number of idle sessions, each with a head and a snapshot of a real state, written as an import writes them:
- * thousands a second instead of the hundreds that a worker would have to read.
+ * A log that begins with any number of idle sessions, each with a head and a snapshot of a real state, written as an
+ * import writes them: thousands a second instead of the hundreds that a worker would have to read.
  */
 import type { Model } from '../src/engine/types.ts'
 import { writeSnapshot } from '../src/operators/snapshots/snapshots.ts'

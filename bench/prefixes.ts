@@ -3,10 +3,11 @@
  *
  *   node bench/prefixes.ts [--shape demo] [--before 15000] [--turns 5] [--requests 64] [--at-once 4] [--blobs]
  *
- * `--shape`: models/demo, whose answers are bytes and so ids, or one of bench/long-packages.ts with random weights. A second turn comes behind --before ids: sent again as a whole, and in a named
- * session that is sent only what is new, in turns; from the request to its first token. (The answers of random weights are not sent again.) A load is --requests prompts of which so many ids are shared and so
- * many their own, --at-once at a time, of 8 tokens each: cold, behind a restart, and with --prefix-sessions 0. `--blobs`: snapshots lie in blocks
- * in a folder.
+ * `--shape`: models/demo, whose answers are bytes and so ids, or one of bench/long-packages.ts with random weights. A
+ * second turn comes behind --before ids: sent again as a whole, and in a named session that is sent only what is new,
+ * in turns; from the request to its first token. (The answers of random weights are not sent again.) A load is
+ * --requests prompts of which so many ids are shared and so many their own, --at-once at a time, of 8 tokens each:
+ * cold, behind a restart, and with --prefix-sessions 0. `--blobs`: snapshots lie in blocks in a folder.
  */
 import { once } from 'node:events'
 import { mkdtempSync } from 'node:fs'

@@ -1,8 +1,9 @@
 /**
- * What quantising costs in nats: `npx node bench/quantize.ts --calibrate TEXT [--text FILE]… [--model DIR]… [--bytes 131072] [--groups 32,64]`.
- * Every shipped model (or --model) is quantised in every format and rounding, and reads the beginning of each text that it was neither trained on nor
- * calibrated with (default: docs/demo/harbour-log.txt). Printed are nats a token, and the mean
- * divergence of the predictions from those of the package as it is, behind the first 2,000 tokens of each text. A token of the shipped models is a byte.
+ * What quantising costs in nats: `npx node bench/quantize.ts --calibrate TEXT [--text FILE]… [--model DIR]… [--bytes
+ * 131072] [--groups 32,64]`. Every shipped model (or --model) is quantised in every format and rounding, and reads the
+ * beginning of each text that it was neither trained on nor calibrated with (default: docs/demo/harbour-log.txt).
+ * Printed are nats a token, and the mean divergence of the predictions from those of the package as it is, behind the
+ * first 2,000 tokens of each text. A token of the shipped models is a byte.
  */
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'

@@ -7,7 +7,10 @@ import { type TensorSpec, writeTensors } from '../src/models/files/package-write
 /** Name, shape, and approximate magnitude of the numbers. */
 export type Entry = readonly [name: string, extents: readonly number[], size: number]
 
-/** The bits of random numbers, drawn once and repeated: drawing a gigabyte number by number would take longer than the bench. */
+/**
+ * The bits of random numbers, drawn once and repeated: drawing a gigabyte number by number would take longer than the
+ * bench.
+ */
 const PIECE = 1 << 20
 const randomBits = (): Uint16Array => {
   const out = new Uint8Array(2 * PIECE)
@@ -19,7 +22,10 @@ const randomBits = (): Uint16Array => {
 const FORMATS = { BF16: { mantissa: 7, bias: 127 }, F16: { mantissa: 10, bias: 15 } } as const
 export type Format = keyof typeof FORMATS
 
-/** Numbers of either sign, or positive ones, whose magnitudes lie from `size` (a power of two, rounded down) to twice that. */
+/**
+ * Numbers of either sign, or positive ones, whose magnitudes lie from `size` (a power of two, rounded down) to twice
+ * that.
+ */
 const sized = (bits: Uint16Array, format: Format, size: number, positive: boolean): Uint16Array => {
   const { mantissa, bias } = FORMATS[format]
   const exponent = (bias + Math.floor(Math.log2(size))) << mantissa

@@ -1,11 +1,13 @@
 /**
- * Many readers of one session's tokens, half of which never read: what the gateway holds for them, and how long another request waits.
+ * Many readers of one session's tokens, half of which never read: what the gateway holds for them, and how long another
+ * request waits.
  *
  *   node bench/readers.ts [--readers 1000] [--megabytes 20] [--asks 40] [--stall 20]
  *
- * The session has --megabytes of tokens in the log, and every reader begins with the first. One half takes what comes, the other takes nothing; --stall
- * seconds later each of these is to be closed. A request is one of two tokens in another session, answered whole. Memory is that of the process of
- * `continuo serve --with-worker`, above what it had before the readers came.
+ * The session has --megabytes of tokens in the log, and every reader begins with the first. One half takes what comes,
+ * the other takes nothing; --stall seconds later each of these is to be closed. A request is one of two tokens in
+ * another session, answered whole. Memory is that of the process of `continuo serve --with-worker`, above what it had
+ * before the readers came.
  */
 import { once } from 'node:events'
 import { readFileSync } from 'node:fs'
@@ -136,7 +138,8 @@ try {
   console.log(
     `read         ${(bytes / 1e6 / seconds).toFixed(0)} MB/s together, whole at all ${whole} that read after ${seconds.toFixed(1)} s`,
   )
-  // Those that read stay; the rest is closed once it has taken nothing for so long, and what then stands in its way is only what it has not taken.
+  // Those that read stay; the rest is closed once it has taken nothing for so long, and what then stands in its way is
+  // only what it has not taken.
   const deadline = performance.now() + 3000 * Number(values.stall)
   const left = async (): Promise<number> => {
     const text = await (await fetch(`${gateway}/metrics`)).text()

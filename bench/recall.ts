@@ -3,7 +3,8 @@
  *
  *   node bench/recall.ts [--model models/recall] [--books FILE …] [--needles 10000,100000,1000000] [--rows WORD …] [--threads 2]
  *
- * Rows are settings of the model's memory.json, each with more than the one before; then payloads, and the whole with one part less. Of each:
+ * Rows are settings of the model's memory.json, each with more than the one before; then payloads, and the whole with
+ * one part less. Of each:
  *
  *   books     bits per byte of the books (files of text; docs/demo/harbour-log.txt), their first 100,000 bytes
  *   told      bits per byte of a text that states a fact every 800 characters and asks for it 2,000 to 20,000 characters later

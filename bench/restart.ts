@@ -1,12 +1,14 @@
 /**
- * Restart to first new token: for a log with many idle sessions in one partition, each with a snapshot, the time from the start of a
- * worker process (`continuo run`) until the first token of a waiting request is in the token topic; and the memory of the worker then.
+ * Restart to first new token: for a log with many idle sessions in one partition, each with a snapshot, the time from
+ * the start of a worker process (`continuo run`) until the first token of a waiting request is in the token topic; and
+ * the memory of the worker then.
  *
  *   node bench/restart.ts [--sessions 10000] [--rounds 5] [--log embedded,kafka] [--model demo|small]
  *
- * The sessions are written as an import writes them. Each round asks another session for a token. A log without sessions is measured in turn with
- * the other, so that the difference is what the sessions cost. `small` is a model with random weights and 4 kB of state, for logs with more
- * sessions than there is room for snapshots of the shipped model (305 kB each).
+ * The sessions are written as an import writes them. Each round asks another session for a token. A log without
+ * sessions is measured in turn with the other, so that the difference is what the sessions cost. `small` is a model
+ * with random weights and 4 kB of state, for logs with more sessions than there is room for snapshots of the shipped
+ * model (305 kB each).
  */
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'

@@ -3,9 +3,10 @@
  *
  *   node bench/sampling.ts [--vocabulary 150000] [--tokens 64] [--rounds 9] [--counted 1088] [--threads 1]
  *
- * A model of one small layer, so that a step is mostly the draw and the product that gives its logits. Rounds are interleaved; a ratio is
- * to the plain draw (temperature 1) of the same round. Time is that of the process's CPU, so that neighbours on the machine matter less. CONTINUO_ADDON names another build of the engine: one that lacks a setting is
- * measured without it, by `--only plain,greedy`.
+ * A model of one small layer, so that a step is mostly the draw and the product that gives its logits. Rounds are
+ * interleaved; a ratio is to the plain draw (temperature 1) of the same round. Time is that of the process's CPU, so
+ * that neighbours on the machine matter less. CONTINUO_ADDON names another build of the engine: one that lacks a
+ * setting is measured without it, by `--only plain,greedy`.
  */
 import { rmSync } from 'node:fs'
 import type { Generate } from '../src/engine/work.ts'

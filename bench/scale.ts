@@ -1,13 +1,15 @@
 /**
- * Checks docs/scale.md at a part of its largest load: one real Kafka broker, several worker processes, many sessions of which few are
- * busy. Measures the constants in a small run, predicts with bench/scale/formulas.ts, runs the load, and prints predicted beside measured.
+ * Checks docs/scale.md at a part of its largest load: one real Kafka broker, several worker processes, many sessions of
+ * which few are busy. Measures the constants in a small run, predicts with bench/scale/formulas.ts, runs the load, and
+ * prints predicted beside measured.
  *
  *   node bench/scale.ts [--sessions 100000] [--partitions 64] [--workers 4] [--rate 100] [--seconds 60] [--zipf 1]
  *                       [--generating 0.1] [--commit-interval 1000] [--max-contexts 64] [--constants FILE]
  *
- * First every session reads one short text, as fast as the workers can; then events come at `--rate` per second, session i having a share
- * of them that is proportional to 1 / (i + 1)^zipf. Then one worker is killed, then all. `--constants` keeps the constants in a file, and takes them from
- * there where it exists. Workers and broker share the machine's cores with the bench.
+ * First every session reads one short text, as fast as the workers can; then events come at `--rate` per second,
+ * session i having a share of them that is proportional to 1 / (i + 1)^zipf. Then one worker is killed, then all.
+ * `--constants` keeps the constants in a file, and takes them from there where it exists. Workers and broker share the
+ * machine's cores with the bench.
  */
 import { existsSync, readFileSync, writeFileSync } from 'node:fs'
 import { availableParallelism } from 'node:os'

@@ -1,18 +1,19 @@
 /**
- * Memory over time: the memory of a worker process (`continuo run`), minute by minute, while its sessions generate without a pause on
- * an embedded log.
+ * Memory over time: the memory of a worker process (`continuo run`), minute by minute, while its sessions generate
+ * without a pause on an embedded log.
  *
  *   node bench/soak.ts [--minutes 60] [--sessions 200] [--tokens 512]
  *
- * Every session always has one request in progress: the bench reads the token topic, and sends the next request of a session when one
- * ends. Once a minute it trims the token and observation topics up to where it has read, as a broker's retention would. Input and state
- * are not trimmed.
+ * Every session always has one request in progress: the bench reads the token topic, and sends the next request of a
+ * session when one ends. Once a minute it trims the token and observation topics up to where it has read, as a broker's
+ * retention would. Input and state are not trimmed.
  *
- * The figures are the worker's own metrics, read every ten seconds; a row has the median of its minute. The verdict is about the
- * second half of the run, when all buffers have been used: a least-squares line through the samples of the resident memory, with two
- * standard errors of its slope. The memory *levels off* where the line rises by no more than LEVEL of its mean in an hour. It *rises*
- * (and the bench ends with 1) where the line rises by more even after two standard errors are subtracted. In between, the noise of
- * the garbage collector hides the answer: that needs a longer run or a quieter machine.
+ * The figures are the worker's own metrics, read every ten seconds; a row has the median of its minute. The verdict is
+ * about the second half of the run, when all buffers have been used: a least-squares line through the samples of the
+ * resident memory, with two standard errors of its slope. The memory *levels off* where the line rises by no more than
+ * LEVEL of its mean in an hour. It *rises* (and the bench ends with 1) where the line rises by more even after two
+ * standard errors are subtracted. In between, the noise of the garbage collector hides the answer: that needs a longer
+ * run or a quieter machine.
  */
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
@@ -80,8 +81,8 @@ const rss = columns[0]![1]
 const row = (cells: readonly string[]): string => cells.map((cell) => cell.padStart(11)).join(' ')
 
 /**
- * Slope and mean of the least-squares line, and the standard error of the slope. Neighbouring samples are correlated, so n samples count
- * as n (1 − r) / (1 + r), where r is the correlation of neighbouring residuals.
+ * Slope and mean of the least-squares line, and the standard error of the slope. Neighbouring samples are correlated,
+ * so n samples count as n (1 − r) / (1 + r), where r is the correlation of neighbouring residuals.
  */
 const lineThrough = (points: readonly (readonly [x: number, y: number])[]) => {
   const middle = points.reduce((sum, [x]) => sum + x, 0) / points.length
@@ -139,7 +140,10 @@ const started = new Promise<string>((resolve) => {
   })
 })
 
-/** Sends the next request of a session whenever one is finished, until the run is over. Returns the number of finished requests. */
+/**
+ * Sends the next request of a session whenever one is finished, until the run is over. Returns the number of finished
+ * requests.
+ */
 const keepAsking = async (): Promise<number> => {
   let finished = 0
   let trimAt = performance.now() + 60_000

@@ -1,12 +1,13 @@
 /**
- * Whether guesses change nothing, over many tokens: for each family two engines with the same weights generate in the same sessions, one without guesses
- * and one whose number of guesses changes with every piece, from none to 16, as many as there are or as many as pay.
+ * Whether guesses change nothing, over many tokens: for each family two engines with the same weights generate in the
+ * same sessions, one without guesses and one whose number of guesses changes with every piece, from none to 16, as many
+ * as there are or as many as pay.
  *
  *   node bench/speculate-exact.ts [--tokens 1000000] [--families rwkv7,qwen3,qwen35,titans] [--sessions 12] [--threads 2]
  *
- * Behind each piece the tokens and chains of all sessions are compared, and where a session ends its whole state. A session has 1,500 tokens; of each three
- * one is greedy, one draws at a low temperature with penalties, and one at a temperature at which little repeats. Families are those of test/families.ts.
- * Ends with 1 where anything differs.
+ * Behind each piece the tokens and chains of all sessions are compared, and where a session ends its whole state. A
+ * session has 1,500 tokens; of each three one is greedy, one draws at a low temperature with penalties, and one at a
+ * temperature at which little repeats. Families are those of test/families.ts. Ends with 1 where anything differs.
  */
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'

@@ -4,9 +4,10 @@
  *   node bench/speculate.ts [--cases edit,quoting,logs,code,prose,chance,demo] [--sessions 1,16] [--temperatures 0,0.8,1.5]
  *                           [--tokens 8] [--rounds 7] [--count 96] [--threads 2] [--format f16] [--draft-model DIR]
  *
- * Two engines in one process have the same weights: one guesses, one does not. In each round both go on with the same sessions, one after the
- * other, with another one first in the next round; what they wrote and the chains of the sessions must be equal. The first round warms up. A ratio is that of tokens
- * per second with guesses and without, the median of the rounds with the least and the greatest; of processor time, too, in which neighbours on the machine
+ * Two engines in one process have the same weights: one guesses, one does not. In each round both go on with the same
+ * sessions, one after the other, with another one first in the next round; what they wrote and the chains of the
+ * sessions must be equal. The first round warms up. A ratio is that of tokens per second with guesses and without, the
+ * median of the rounds with the least and the greatest; of processor time, too, in which neighbours on the machine
  * matter less.
  *
  *   edit, quoting, logs, code, prose, chance   a GPT-2 of 0.1B that writes the text (written.ts): a source file once more with other names,
@@ -15,7 +16,8 @@
  *   demo                                       models/demo in the shape of RWKV-7 0.1B (wide-demo.ts), which writes what comes at each
  *                                              of the temperatures, behind a passage of docs/demo/harbour-log.txt
  *
- * --draft-model: a package whose guesses are taken beside those from the past. It reads bytes, so `demo` has its 256 tokens then.
+ * --draft-model: a package whose guesses are taken beside those from the past. It reads bytes, so `demo` has its 256
+ * tokens then.
  */
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'

@@ -3,16 +3,18 @@
  *
  *   node bench/start.ts [--models 0.1b,1b] [--rounds 9] [--threads 2] [--cold] [--dir FOLDER]
  *
- * The models are of random weights in f16 with a vocabulary as large as people's (bench/peers/vocabulary.ts); they are written into the
- * folder first. Continuo runs as it is installed, compiled to JavaScript (into the folder, too), llama.cpp as a small program in JavaScript
- * (bench/peers/start-llama.mjs; its package has no program of its own). Both read the same prompt and end at the first token; the clock stops when
- * its text arrives in a pipe. The texts must be equal.
+ * The models are of random weights in f16 with a vocabulary as large as people's (bench/peers/vocabulary.ts); they are
+ * written into the folder first. Continuo runs as it is installed, compiled to JavaScript (into the folder, too),
+ * llama.cpp as a small program in JavaScript (bench/peers/start-llama.mjs; its package has no program of its own). Both
+ * read the same prompt and end at the first token; the clock stops when its text arrives in a pipe. The texts must be
+ * equal.
  *
  *   first    nothing is kept: Continuo packs and hashes the weights. Its modules were compiled before
  *   packed   the weights are mapped from Continuo's cache
  *
- * The sides take turns; medians with the least and the greatest round, and the ratio to llama.cpp in the same round. `--cold` asks the system to
- * drop the pages of all files of weights before each start. CPU is user and system time of the process.
+ * The sides take turns; medians with the least and the greatest round, and the ratio to llama.cpp in the same round.
+ * `--cold` asks the system to drop the pages of all files of weights before each start. CPU is user and system time of
+ * the process.
  */
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'

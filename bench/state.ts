@@ -1,15 +1,17 @@
 /**
- * The cost of snapshots: for sessions of different lengths, the bytes that 1,000 new tokens add to log and blob store, and the time from
- * the capture of a state until a committed head names it; then the time of restoring each from its snapshot, beside that of reading the files
- * that hold it, and of forking it. Sessions of that length are made from random numbers and imported.
+ * The cost of snapshots: for sessions of different lengths, the bytes that 1,000 new tokens add to log and blob store,
+ * and the time from the capture of a state until a committed head names it; then the time of restoring each from its
+ * snapshot, beside that of reading the files that hold it, and of forking it. Sessions of that length are made from
+ * random numbers and imported.
  *
  *   node bench/state.ts [--positions 1000,10000,100000] [--window 0] [--rounds 3] [--blob-store topic|folder] [--log kafka://…]
  *     [--dir DIR]
  *
- * With a window the model sees so many positions, and keeps no others; the sessions have read as many as `--positions` says.
+ * With a window the model sees so many positions, and keeps no others; the sessions have read as many as `--positions`
+ * says.
  *
- * DIR lies on the disk that is measured; default: the folder for temporary files. Where the program may empty the cache of files (root, Linux), it
- * also measures with an empty one.
+ * DIR lies on the disk that is measured; default: the folder for temporary files. Where the program may empty the cache
+ * of files (root, Linux), it also measures with an empty one.
  */
 import {
   closeSync,
@@ -210,8 +212,8 @@ const restoring = async (model: Model, { open }: Place): Promise<Context> => {
 }
 
 /**
- * Seconds of a restore, with the log opened for it, and of CPU in it; p99 of the event loop's delay meanwhile, ms; the speed of reading the
- * files beside it; and a fork, ms.
+ * Seconds of a restore, with the log opened for it, and of CPU in it; p99 of the event loop's delay meanwhile, ms; the
+ * speed of reading the files beside it; and a fork, ms.
  */
 const measureRestore = async (model: Model, place: Place) => {
   const timed = async (isCold: boolean) => {

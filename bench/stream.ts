@@ -1,12 +1,14 @@
 /**
- * The cost of the stream: one document through the bare engine, through the embedded log and through Kafka, interleaved in one process.
- * The engine does the same work in all three (surprisal of every token, slices of 256), so the difference is the cost of the stream.
+ * The cost of the stream: one document through the bare engine, through the embedded log and through Kafka, interleaved
+ * in one process. The engine does the same work in all three (surprisal of every token, slices of 256), so the
+ * difference is the cost of the stream.
  *
  *   node bench/stream.ts [--bytes 1000000] [--rounds 3] [--threads 2] [--logs embedded,kafka] [--json]
  *
- * The measured time of a stream begins before the worker joins its group and ends when the commit of the last record is acknowledged;
- * the log is fed before. A bare run precedes and follows each run of a stream, and the ratio is to the mean of both, so that a drift of
- * the machine's speed cancels out. The chains of all runs must be equal, or the bench fails.
+ * The measured time of a stream begins before the worker joins its group and ends when the commit of the last record is
+ * acknowledged; the log is fed before. A bare run precedes and follows each run of a stream, and the ratio is to the
+ * mean of both, so that a drift of the machine's speed cancels out. The chains of all runs must be equal, or the bench
+ * fails.
  *
  * Progress goes to stderr. With --json each run is a line of JSON on stdout, and the last line has the medians.
  */

@@ -1,10 +1,11 @@
 /**
- * How well packages read logs (docs/performance.md, Reading logs), beside compressors and beside what people use to find new lines.
+ * How well packages read logs (docs/performance.md, Reading logs), beside compressors and beside what people use to
+ * find new lines.
  *
  *   node bench/streams.ts [--models models/demo,…] [--logs DIR] [--names Apache,…] [--whole] [--planted SEED] [--threads 2]
  *
- * A log is a table DIR/NAME.csv (bench/streams/logs.ts). Its messages, or with --whole its lines with all that stands before the messages, are read
- * one after another, as one session from an empty state. Tables:
+ * A log is a table DIR/NAME.csv (bench/streams/logs.ts). Its messages, or with --whole its lines with all that stands
+ * before the messages, are read one after another, as one session from an empty state. Tables:
  *
  *   bits      of all lines, and of the lines from 1,001 on, as ratios to 7-Zip's PPMd of order 16; the first byte counts as 8 bits
  *   again     docs/formats.md, its lines in the first 64 kB, is read twice in one session: bits per byte of both times

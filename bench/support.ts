@@ -69,7 +69,10 @@ export const kafkaPlace = async (): Promise<Place> => {
   }
 }
 
-/** `continuo serve --with-worker` of the demo on this log, in a process of its own, with these flags besides; it listens. */
+/**
+ * `continuo serve --with-worker` of the demo on this log, in a process of its own, with these flags besides; it
+ * listens.
+ */
 export const servedAt = async (log: string, ...flags: readonly string[]) => {
   const model = flags.includes('--model') ? [] : ['--model', modelDir]
   const quiet = ['--port', '0', '--json', '--log-level', 'silent', '--rate-limit', '0']
@@ -90,7 +93,10 @@ export const prepared = async (url: string, partitions: number): Promise<EventLo
   return log
 }
 
-/** Starts a worker, and resolves when it has committed the input record at offset `last`: with the worker, and the seconds since before it joined its group. */
+/**
+ * Starts a worker, and resolves when it has committed the input record at offset `last`: with the worker, and the
+ * seconds since before it joined its group.
+ */
 export const workedOff = async (
   options: Omit<WorkerOptions, 'group' | 'format' | 'commitInterval' | 'warn' | 'onState'>,
   last: number,

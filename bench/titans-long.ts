@@ -1,6 +1,7 @@
 /**
- * A million tokens through each composition of Titans, at a small shape. Does a token at the end cost as much as one at the start? Does
- * the state keep its size? Do the norms of the memories stay within the bounds of their retention (docs/performance.md)?
+ * A million tokens through each composition of Titans, at a small shape. Does a token at the end cost as much as one at
+ * the start? Does the state keep its size? Do the norms of the memories stay within the bounds of their retention
+ * (docs/performance.md)?
  *
  *   npx node bench/titans-long.ts [--tokens N] [--threads N]
  */

@@ -1,6 +1,6 @@
 /**
- * Titans at a shape where the memory takes a realistic share of the time (docs/performance.md): the cost of four levels over one, and the
- * speed of each composition in decoding, reading and serving. All variants take turns in one process.
+ * Titans at a shape where the memory takes a realistic share of the time (docs/performance.md): the cost of four levels
+ * over one, and the speed of each composition in decoding, reading and serving. All variants take turns in one process.
  *
  *   npx node bench/titans.ts [--rounds N] [--threads N]
  */

@@ -1,6 +1,7 @@
 /**
- * Writes a package that knows how often each token of a vocabulary comes, and nothing else: the weakest checkpoint that an ngram memory can stand behind
- * (docs/performance.md, Reading logs). It is an RWKV-7 whose logits are the logarithms of frequencies, whatever it reads, with the memory behind it.
+ * Writes a package that knows how often each token of a vocabulary comes, and nothing else: the weakest checkpoint that
+ * an ngram memory can stand behind (docs/performance.md, Reading logs). It is an RWKV-7 whose logits are the logarithms
+ * of frequencies, whatever it reads, with the memory behind it.
  *
  *   node bench/unigram-package.ts --tokenizer DIR --out DIR TEXT…
  *   node bench/streams.ts --models DIR

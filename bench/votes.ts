@@ -1,12 +1,13 @@
 /**
- * Whether the votes of an ngram memory would guess better than the past does (docs/speculation.md): tokens a step where every step has as many
- * guesses as there are.
+ * Whether the votes of an ngram memory would guess better than the past does (docs/speculation.md): tokens a step where
+ * every step has as many guesses as there are.
  *
  *   node bench/votes.ts [--model models/stream] [--memory models/watch] [--texts FILE,FILE] [--prompt 40000] [--count 1500] [--guesses 8]
  *
- * The model writes on behind the first bytes of each text, at temperature 0 and 0.8. `past`: what followed the longest place that reads like the
- * end, as the engine guesses. `votes`: at each place a fork of the memory's package, which has read all of it, draws with the session's
- * seed and pulses; what is alike from the first on would be kept. Nothing is timed: what guesses cost is left out on both sides.
+ * The model writes on behind the first bytes of each text, at temperature 0 and 0.8. `past`: what followed the longest
+ * place that reads like the end, as the engine guesses. `votes`: at each place a fork of the memory's package, which
+ * has read all of it, draws with the session's seed and pulses; what is alike from the first on would be kept. Nothing
+ * is timed: what guesses cost is left out on both sides.
  */
 import { readFileSync } from 'node:fs'
 import { basename, join } from 'node:path'

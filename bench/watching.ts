@@ -1,11 +1,12 @@
 /**
- * How fast lines are read by models/watch: by the bare engine, and by a worker on the embedded log, without and with `novelty`, for numbers of
- * sessions that share the text.
+ * How fast lines are read by models/watch: by the bare engine, and by a worker on the embedded log, without and with
+ * `novelty`, for numbers of sessions that share the text.
  *
  *   node bench/watching.ts [--sessions 1,100,1000] [--bytes 4000000] [--threads 2] [--file docs/demo/harbour-day.txt]
  *
- * Each session reads the same number of lines, from another place of the file on, in events of 4 kB at most. The time of a worker begins before it
- * joins its group and ends when the commit of the last record is acknowledged; the log is fed before. MB/s are millions of bytes of text.
+ * Each session reads the same number of lines, from another place of the file on, in events of 4 kB at most. The time
+ * of a worker begins before it joins its group and ends when the commit of the last record is acknowledged; the log is
+ * fed before. MB/s are millions of bytes of text.
  */
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'

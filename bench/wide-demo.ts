@@ -1,8 +1,9 @@
 /**
- * models/demo in the shape of the published 0.1B models: what it computes is the demo's text, what it costs is theirs (12 layers, 768 channels, 65,536
- * tokens). Each of the demo's channels is there four times, each matrix four times along the diagonal, with zeros beside it; norms see the same
- * mean and variance. Six layers more add zeros. One copy of the channels is constant behind the last norm, and lowers the logits of the tokens
- * that the demo does not have. All weights are read and multiplied, zeros too.
+ * models/demo in the shape of the published 0.1B models: what it computes is the demo's text, what it costs is theirs
+ * (12 layers, 768 channels, 65,536 tokens). Each of the demo's channels is there four times, each matrix four times
+ * along the diagonal, with zeros beside it; norms see the same mean and variance. Six layers more add zeros. One copy
+ * of the channels is constant behind the last norm, and lowers the logits of the tokens that the demo does not have.
+ * All weights are read and multiplied, zeros too.
  */
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'

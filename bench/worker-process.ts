@@ -1,4 +1,7 @@
-/** A worker as a process of its own (`continuo run`), with what the benches ask of it: its CPU time, its memory and its metrics. */
+/**
+ * A worker as a process of its own (`continuo run`), with what the benches ask of it: its CPU time, its memory and its
+ * metrics.
+ */
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { readFileSync } from 'node:fs'

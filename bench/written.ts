@@ -1,10 +1,12 @@
 /**
- * A model that writes a text that is given: GPT-2 of 0.1B with random weights, but for its position embeddings, each of which points to the
- * embedding of the token that follows in the text. At every position one logit stands so far above the others that it is drawn at
- * any temperature; each layer and the head are computed as in any other model. So a bench sees what a model would cost that writes this very code, or
- * this log. Nothing but the session's own past tells what comes.
+ * A model that writes a text that is given: GPT-2 of 0.1B with random weights, but for its position embeddings, each of
+ * which points to the embedding of the token that follows in the text. At every position one logit stands so far above
+ * the others that it is drawn at any temperature; each layer and the head are computed as in any other model. So a
+ * bench sees what a model would cost that writes this very code, or this log. Nothing but the session's own past tells
+ * what comes.
  *
- * Tokens are pieces of words (at most six letters), of numbers (three digits) and of marks, as byte-pair vocabularies cut text.
+ * Tokens are pieces of words (at most six letters), of numbers (three digits) and of marks, as byte-pair vocabularies
+ * cut text.
  */
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'

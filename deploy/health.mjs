@@ -1,9 +1,10 @@
 /**
  * The image's health check: ends with 0 while the command of this container answers, with 1 otherwise.
  *
- * Which command that is stands in the command line of process 1, behind the program, also where an init is process 1. A worker answers at its port of
- * metrics, a gateway at its own, whichever flags or variables name it; a gateway with a worker is asked for both. Other commands have no port: they are
- * healthy while they run. An argument names another file with a command line.
+ * Which command that is stands in the command line of process 1, behind the program, also where an init is process 1. A
+ * worker answers at its port of metrics, a gateway at its own, whichever flags or variables name it; a gateway with a
+ * worker is asked for both. Other commands have no port: they are healthy while they run. An argument names another
+ * file with a command line.
  */
 import { readFileSync } from 'node:fs'
 import { get as plain } from 'node:http'

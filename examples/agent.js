@@ -1,15 +1,19 @@
-// An agent that may be killed at any moment, as may be the gateway, the worker and the broker behind it: what it does to the world it does once.
+// An agent that may be killed at any moment, as may be the gateway, the worker and the broker behind it: what it does
+// to the world it does once.
 //
 //   node agent.js http://127.0.0.1:8080 FOLDER [--turns 12] [--name trip]
 //
-// Killed and started again with the same arguments, it goes on where it stood; a run that is to begin anew takes another name and folder. Three things make
-// that so:
+// Killed and started again with the same arguments, it goes on where it stood; a run that is to begin anew takes
+// another name and folder. Three things make that so:
 //
-// - A question has a key (Idempotency-Key) that follows from where the agent stands, the name of its run and the number of the turn. Sent again under its
-//   key, as often as it takes, it has the answer that it had the first time, also where nobody was left who knew of it.
-// - So a call has one id for ever, and an effect is written together with the id of its call: an id that is there already was done.
-// - What happened is a file, FOLDER/transcript.jsonl, which is read at the start and written after each step. Whole conversations are sent, not
-//   the new messages of a session: then that file is all there is to know, and a turn's answer follows from it alone.
+// - A question has a key (Idempotency-Key) that follows from where the agent stands, the name of its run and the number
+//   of the turn. Sent again under its key, as often as it takes, it has the answer that it had the first time, also
+//   where nobody was left who knew of it.
+// - So a call has one id for ever, and an effect is written together with the id of its call: an id that is there
+//   already was done.
+// - What happened is a file, FOLDER/transcript.jsonl, which is read at the start and written after each step. Whole
+//   conversations are sent, not the new messages of a session: then that file is all there is to know, and a turn's
+//   answer follows from it alone.
 import { closeSync, existsSync, fsyncSync, mkdirSync, openSync, readFileSync, truncateSync, writeSync } from 'node:fs'
 import { join } from 'node:path'
 import { setTimeout as wait } from 'node:timers/promises'
@@ -55,8 +59,8 @@ const tools = {
     parameters: object({ city }),
     run: (asked) => ({ Oslo: 'Snow.', Bergen: 'Rain.', Narvik: 'Wind.' })[asked.city],
   },
-  // It does something. The effect and the id are one line: either both are there or neither is. Where the effect is elsewhere (a payment, a mail),
-  // the id goes with it as the key that the other side asks for.
+  // It does something. The effect and the id are one line: either both are there or neither is. Where the effect is
+  // elsewhere (a payment, a mail), the id goes with it as the key that the other side asks for.
   book: {
     description: 'Books a room.',
     parameters: object({ city, nights: { enum: [1, 2, 3] } }),

@@ -1,5 +1,5 @@
-// A test without a broker: the embedded log, in a temporary folder, takes the place of Kafka. Nothing else is another than in production.
-// Run it with: node --test driver.test.js
+// A test without a broker: the embedded log, in a temporary folder, takes the place of Kafka. Nothing else is another
+// than in production. Run it with: node --test driver.test.js
 import assert from 'node:assert/strict'
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'

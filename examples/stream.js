@@ -1,5 +1,5 @@
-// A stream in twenty lines: text goes into a log, a worker reads it and continues it, and the tokens come out of the log, each exactly once.
-// Run it again, or kill it and run it again: the session goes on where its last commit stands.
+// A stream in twenty lines: text goes into a log, a worker reads it and continues it, and the tokens come out of the
+// log, each exactly once. Run it again, or kill it and run it again: the session goes on where its last commit stands.
 import {
   demoModel,
   ensureTopics,

@@ -1,6 +1,9 @@
 /** Waiting for work, for a signal or for a time. */
 
-/** What the work resolves or rejects with; undefined once the signal fires: the work goes on then, and nobody waits for it. */
+/**
+ * What the work resolves or rejects with; undefined once the signal fires: the work goes on then, and nobody waits for
+ * it.
+ */
 export const orAborted = async <T>(work: Promise<T>, signal: AbortSignal | undefined): Promise<T | undefined> => {
   if (signal === undefined) return work
   work.catch(() => undefined)

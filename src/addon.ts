@@ -1,12 +1,15 @@
-/** Loads the addon that native/ is built to. Its functions are typed where they are called: src/engine/native.ts, src/bulk.ts. */
+/**
+ * Loads the addon that native/ is built to. Its functions are typed where they are called: src/engine/native.ts,
+ * src/bulk.ts.
+ */
 import { existsSync } from 'node:fs'
 import { createRequire } from 'node:module'
 import { ContinuoError } from './errors.ts'
 import { inPackage, SETUP } from './places.ts'
 
 /**
- * What was built on this machine comes before what the package brings: `setup` may have built it with CUDA. Tests put other builds in their
- * place: with sanitizers, or with the CUDA kernels emulated.
+ * What was built on this machine comes before what the package brings: `setup` may have built it with CUDA. Tests put
+ * other builds in their place: with sanitizers, or with the CUDA kernels emulated.
  */
 const findAddon = (): string | undefined =>
   process.env.CONTINUO_ADDON ??

@@ -1,6 +1,7 @@
 /**
- * Work on many bytes, on threads of libuv's pool (native/binding/job.h): states and snapshots are hashed, copied and measured here, and the
- * event loop goes on meanwhile. Until a promise settles its arrays must neither be changed nor detached.
+ * Work on many bytes, on threads of libuv's pool (native/binding/job.h): states and snapshots are hashed, copied and
+ * measured here, and the event loop goes on meanwhile. Until a promise settles its arrays must neither be changed nor
+ * detached.
  */
 import { loadAddon } from './addon.ts'
 
@@ -24,8 +25,9 @@ export interface Spare {
   /** Memory that is yet to be written. Zeroing a large one would take as long as the copy into it. */
   uninitialised(bytes: number): Uint8Array<ArrayBuffer>
   /**
-   * For memory that came from `uninitialised` and that nobody reads any more: the next one may have it. Every large array that V8 makes anew
-   * brings a collection of garbage nearer, and with states of many megabytes these would fill a third of the event loop's time.
+   * For memory that came from `uninitialised` and that nobody reads any more: the next one may have it. Every large
+   * array that V8 makes anew brings a collection of garbage nearer, and with states of many megabytes these would fill
+   * a third of the event loop's time.
    */
   giveBack(...used: readonly Uint8Array<ArrayBufferLike>[]): void
 }

@@ -1,9 +1,10 @@
 /**
  * Named places where the process can be killed from outside, for crash tests: `CONTINUO_FAILPOINT=commit.sent@3` sends
- * SIGKILL to this very process when it passes `commit.sent` for the third time; with `:stop` behind it SIGSTOP, so that a test
- * can change the world around it before it sends SIGCONT. Unset, a failpoint costs one comparison.
+ * SIGKILL to this very process when it passes `commit.sent` for the third time; with `:stop` behind it SIGSTOP, so that
+ * a test can change the world around it before it sends SIGCONT. Unset, a failpoint costs one comparison.
  *
- * The list is closed, so that a crash test can walk it and a misspelt name is an error instead of a test that cannot fail.
+ * The list is closed, so that a crash test can walk it and a misspelt name is an error instead of a test that cannot
+ * fail.
  */
 export const FAILPOINTS = [
   /** The former owner is fenced; nothing was read yet. */

@@ -1,4 +1,7 @@
-/** Files of bounded size, and durable files: after `writeDurably` the path holds all of the new bytes, or what it held before; also after a power cut. */
+/**
+ * Files of bounded size, and durable files: after `writeDurably` the path holds all of the new bytes, or what it held
+ * before; also after a power cut.
+ */
 import { constants, mkdirSync, type Stats, statSync } from 'node:fs'
 import { copyFile, type FileHandle, open, rename, unlink } from 'node:fs/promises'
 import { dirname } from 'node:path'
@@ -11,7 +14,10 @@ const kindOf = (stats: Stats): string =>
 /** A pipe without a writer would keep the opening waiting otherwise. */
 const openAtOnce = (path: string): Promise<FileHandle> => open(path, constants.O_RDONLY | (constants.O_NONBLOCK ?? 0))
 
-/** The first bytes of a file, `most` of them where it has so many; null: it is no file. Rejects with Node's own error where it cannot be opened. */
+/**
+ * The first bytes of a file, `most` of them where it has so many; null: it is no file. Rejects with Node's own error
+ * where it cannot be opened.
+ */
 export const firstBytes = async (path: string, most: number): Promise<Uint8Array | null> => {
   const file = await openAtOnce(path)
   try {
@@ -23,7 +29,10 @@ export const firstBytes = async (path: string, most: number): Promise<Uint8Array
   }
 }
 
-/** All bytes of a file. Throws INVALID, naming the path, for one of more than `most` bytes and for what is no file; rejects with Node's own error where it cannot be opened. */
+/**
+ * All bytes of a file. Throws INVALID, naming the path, for one of more than `most` bytes and for what is no file;
+ * rejects with Node's own error where it cannot be opened.
+ */
 export const readBounded = async (path: string, most: number): Promise<Buffer> => {
   const file = await openAtOnce(path)
   try {
@@ -57,8 +66,8 @@ export const syncFolder = async (folder: string): Promise<void> => {
 }
 
 /**
- * Makes a folder and those above it that are missing; returns the first that it made. Node's own `recursive` never ends where a file system has
- * no place for folders and says ENOENT, as /proc does.
+ * Makes a folder and those above it that are missing; returns the first that it made. Node's own `recursive` never ends
+ * where a file system has no place for folders and says ENOENT, as /proc does.
  */
 export const makeFolder = (path: string): string | undefined => {
   const made = (): string | undefined => {

@@ -1,4 +1,7 @@
-/** What a file is that was taken for another: told by its first bytes, before anything that it says of sizes is believed. */
+/**
+ * What a file is that was taken for another: told by its first bytes, before anything that it says of sizes is
+ * believed.
+ */
 
 /** Bytes of a beginning that tell. */
 export const LOOKED = 512
@@ -17,8 +20,9 @@ const PACKED: readonly (readonly [first: readonly number[], what: string])[] = [
 ]
 
 /**
- * The end of a sentence that begins with the name of a file of which these are the first bytes, and what to do; null: it is none of what people find in the
- * place of models and their files. A zip archive may be a file of torch.save, and text JSON: neither is told here.
+ * The end of a sentence that begins with the name of a file of which these are the first bytes, and what to do; null:
+ * it is none of what people find in the place of models and their files. A zip archive may be a file of torch.save, and
+ * text JSON: neither is told here.
  */
 export const foreign = (bytes: Uint8Array): string | null => {
   if (bytes.length === 0) return 'is empty (0 bytes). Fetch it again.'

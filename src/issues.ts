@@ -1,4 +1,7 @@
-/** What zod found wrong with a value, for a sentence: the place, and what may stand there. Of a union it says only "Invalid input". */
+/**
+ * What zod found wrong with a value, for a sentence: the place, and what may stand there. Of a union it says only
+ * "Invalid input".
+ */
 import type { z } from 'zod'
 
 export interface SchemaFault {
@@ -14,7 +17,10 @@ export interface SchemaFault {
 const NAMES: Readonly<Record<string, string>> = { int: 'whole number', record: 'object' }
 const named = (kind: string): string => NAMES[kind] ?? kind
 
-/** What a branch of a union would have taken in the place of the union; null: the kind fits, and something else of it does not. */
+/**
+ * What a branch of a union would have taken in the place of the union; null: the kind fits, and something else of it
+ * does not.
+ */
 const wantedBy = (issue: z.core.$ZodIssue | undefined): string | null => {
   if (issue === undefined || issue.path.length > 0) return null
   if (issue.code === 'invalid_type') return named(issue.expected)

@@ -1,6 +1,6 @@
 /**
- * JSON from outside: files of model packages, headers of snapshots. How deep it may be nested and how long it may be is bounded
- * before it is parsed, because what walks over a value later does so recursively.
+ * JSON from outside: files of model packages, headers of snapshots. How deep it may be nested and how long it may be is
+ * bounded before it is parsed, because what walks over a value later does so recursively.
  */
 import { ContinuoError, messageOf } from './errors.ts'
 import { readBounded } from './files.ts'
@@ -41,7 +41,9 @@ export const parseJson = (text: string, what: string): unknown => {
   )
 }
 
-/** Where a bare Infinity or NaN stands, as Python's json module writes them: outside strings JSON has no such letters. */
+/**
+ * Where a bare Infinity or NaN stands, as Python's json module writes them: outside strings JSON has no such letters.
+ */
 const bareNumbers = (text: string): readonly { readonly at: number; readonly word: 'Infinity' | 'NaN' }[] => {
   const found: { at: number; word: 'Infinity' | 'NaN' }[] = []
   for (let at = 0; at < text.length; at += 1) {
@@ -57,7 +59,8 @@ const bareNumbers = (text: string): readonly { readonly at: number; readonly wor
 }
 
 /**
- * As `parseJson`, for what Python wrote: a bare Infinity, -Infinity or NaN is a number (Python's json, "Infinite and NaN Number Values").
+ * As `parseJson`, for what Python wrote: a bare Infinity, -Infinity or NaN is a number (Python's json, "Infinite and
+ * NaN Number Values").
  */
 export const parsePythonJson = (text: string, what: string): unknown => {
   const bare = bareNumbers(text)
@@ -89,7 +92,10 @@ export const pythonJson = (value: unknown): string => {
   return text.replaceAll(`"${mark}`, '').replaceAll(`${mark}"`, '')
 }
 
-/** The content of a JSON file of at most `most` bytes, and its text. Throws INVALID, naming the file; ENOENT passes as it is. */
+/**
+ * The content of a JSON file of at most `most` bytes, and its text. Throws INVALID, naming the file; ENOENT passes as
+ * it is.
+ */
 export const readJsonFile = async (
   path: string,
   most: number,

@@ -1,6 +1,6 @@
 /**
- * The memory of a model as seen from outside the engine: where its tensors lie in a serialised context, and what its gates did. The
- * engine and `state/` both speak of these types, and neither needs the other for it.
+ * The memory of a model as seen from outside the engine: where its tensors lie in a serialised context, and what its
+ * gates did. The engine and `state/` both speak of these types, and neither needs the other for it.
  */
 
 /** One persistent of the graph as a slice of a serialised context, little-endian. */
@@ -17,21 +17,27 @@ export interface LayoutEntry {
   readonly bytes: number
 }
 
-/** Where the persistents stand in a serialised context. Tables that grow have as many positions as the counters inside say. */
+/**
+ * Where the persistents stand in a serialised context. Tables that grow have as many positions as the counters inside
+ * say.
+ */
 export interface StateTensors {
   /**
-   * `skipped`: of a table in blocks, how many of its positions the state leaves out; default: none. Throws REFUSED when the
-   * state has another length than its counters ask for.
+   * `skipped`: of a table in blocks, how many of its positions the state leaves out; default: none. Throws REFUSED when
+   * the state has another length than its counters ask for.
    */
   tensors(state: Uint8Array, skipped?: (table: string) => number): readonly LayoutEntry[]
 }
 
-/** Positions of a block of nearly all tables: what the arithmetic sums in one run, and what a blob of a snapshot holds. */
+/**
+ * Positions of a block of nearly all tables: what the arithmetic sums in one run, and what a blob of a snapshot holds.
+ */
 export const BLOCK_POSITIONS = 256
 
 /**
- * Tables that follow one counter, where no token writes an earlier position again. So they are cut into blocks, each of which holds a
- * *run* of positions. Of tables that grow in blocks of B positions, run k is positions Bk … Bk + B − 1. Of rings, see `runsOf`.
+ * Tables that follow one counter, where no token writes an earlier position again. So they are cut into blocks, each of
+ * which holds a *run* of positions. Of tables that grow in blocks of B positions, run k is positions Bk … Bk + B − 1.
+ * Of rings, see `runsOf`.
  */
 export interface Growth {
   /** Of rings it may be the clock, which is no part of the state. */
@@ -70,11 +76,12 @@ export interface Runs {
 /**
  * The runs that no later token can write, and that are still there, where the counter has this value.
  *
- * A ring of P places has n = ⌈P / 256⌉ blocks, and position p lies in place p mod P. Runs are counted through the laps: run (L + 1)·n + b
- * is what block b holds from lap L on, until the next lap reaches it; L = −1 is what it began with. So each block holds one run at any
- * time, and all stand but that of the last position. A ring has `reach` 1 at most: with more, the last positions may lie in two blocks.
- * After a reset a clock counts on, and the runs of the lap before are what the reset left. Blocks with the same bytes are one blob, so what
- * no token has reached costs one or two blobs in all; the snapshot file would hold all these bytes.
+ * A ring of P places has n = ⌈P / 256⌉ blocks, and position p lies in place p mod P. Runs are counted through the laps:
+ * run (L + 1)·n + b is what block b holds from lap L on, until the next lap reaches it; L = −1 is what it began with.
+ * So each block holds one run at any time, and all stand but that of the last position. A ring has `reach` 1 at most:
+ * with more, the last positions may lie in two blocks. After a reset a clock counts on, and the runs of the lap before
+ * are what the reset left. Blocks with the same bytes are one blob, so what no token has reached costs one or two blobs
+ * in all; the snapshot file would hold all these bytes.
  */
 export const runsOf = (
   { reach, places, block = BLOCK_POSITIONS }: Omit<Growth, 'counter' | 'tables'>,
@@ -120,9 +127,9 @@ export interface StateLayout extends StateTensors {
 }
 
 /**
- * A copy of a state in parts. `hot` is the state without its frozen blocks: growing tables begin with the first position behind them, and
- * rings have the places of one block. A block holds the places of one run in all tables of one growth: table after table,
- * [outer, places, row] each.
+ * A copy of a state in parts. `hot` is the state without its frozen blocks: growing tables begin with the first
+ * position behind them, and rings have the places of one block. A block holds the places of one run in all tables of
+ * one growth: table after table, [outer, places, row] each.
  */
 export interface StateParts {
   readonly hot: Uint8Array
@@ -132,7 +139,10 @@ export interface StateParts {
   readonly fresh: readonly (readonly FreshBlock[])[]
   /** Of the growth that sleeps: the numbers of its blocks, one for each frozen run. Missing where there is none. */
   readonly numbers?: readonly number[]
-  /** Of the fresh blocks only the first were copied, and `hot` is empty: another capture at the same pulse goes on behind them. */
+  /**
+   * Of the fresh blocks only the first were copied, and `hot` is empty: another capture at the same pulse goes on
+   * behind them.
+   */
   readonly more?: true
 }
 
@@ -201,13 +211,16 @@ export interface BlockNews {
 }
 
 /**
- * The blocks of a model that may sleep: their bytes leave the engine, and come back when they are wanted. Who owns the process's memory decides
- * which (state/block-cache.ts). Where nobody does, no block ever sleeps.
+ * The blocks of a model that may sleep: their bytes leave the engine, and come back when they are wanted. Who owns the
+ * process's memory decides which (state/block-cache.ts). Where nobody does, no block ever sleeps.
  */
 export interface SleepyBlocks {
   /** Bytes of each. */
   readonly blockBytes: number
-  /** Resolves when there is news: none at all when `stop` was called, or another listens. Does not keep the process alive. */
+  /**
+   * Resolves when there is news: none at all when `stop` was called, or another listens. Does not keep the process
+   * alive.
+   */
   news(): Promise<BlockNews>
   /** No news comes any more: who waits for some gets none. */
   stop(): void
@@ -231,9 +244,15 @@ export interface HeldBlocks {
 export interface BlockSink {
   /** Blocks of growths that sleep are not put: the context's owner knows where they lie. */
   readonly rests: boolean
-  /** Takes a block. Returns the sha256 of the bytes, for the caller to compare. They must not change before the promise settles. */
+  /**
+   * Takes a block. Returns the sha256 of the bytes, for the caller to compare. They must not change before the promise
+   * settles.
+   */
   bytes(place: BlockPlace, bytes: Uint8Array): Promise<string>
-  /** Takes blocks from their files; false for each that is not there or has another length or hash, which may be put again. */
+  /**
+   * Takes blocks from their files; false for each that is not there or has another length or hash, which may be put
+   * again.
+   */
   files(files: readonly BlockFile[]): Promise<readonly boolean[]>
 }
 
@@ -241,7 +260,10 @@ export interface BlockSink {
 export interface StateSource {
   readonly hot: Uint8Array
   readonly blocks: readonly number[]
-  /** Of each growth, how many of the first blocks the context that loads the state has already: they are not put. Default: none. */
+  /**
+   * Of each growth, how many of the first blocks the context that loads the state has already: they are not put.
+   * Default: none.
+   */
   readonly kept?: readonly number[]
   /** In place of `kept` of a growth that sleeps: these blocks, all that it has. */
   readonly held?: HeldBlocks
@@ -264,16 +286,19 @@ export interface GateStatistics {
 }
 
 /**
- * What a family says of its memory, so that statistics can be taken without knowing the family. Names are those of the layout; a
- * table with levels has one place for each of `levels` on its second axis, layers on its first.
+ * What a family says of its memory, so that statistics can be taken without knowing the family. Names are those of the
+ * layout; a table with levels has one place for each of `levels` on its second axis, layers on its first.
  */
 export interface MemoryDeclaration {
   /**
-   * Positions that attention sees. `sliding`: the last `places` of the context; `segment`: those since the last pulse that `places`
-   * divides. null: it sees the whole context, or there is no attention.
+   * Positions that attention sees. `sliding`: the last `places` of the context; `segment`: those since the last pulse
+   * that `places` divides. null: it sees the whole context, or there is no attention.
    */
   readonly window: { readonly kind: 'sliding' | 'segment'; readonly places: number } | null
-  /** Tables with levels: matrix memories, their momentum, and the errors that they are yet to write. Indices into the model's levels. */
+  /**
+   * Tables with levels: matrix memories, their momentum, and the errors that they are yet to write. Indices into the
+   * model's levels.
+   */
   readonly tables: readonly MemoryTable[]
 }
 

@@ -1,8 +1,8 @@
 /**
  * Where the files of the package are, and how its commands are called.
  *
- * The same modules run as TypeScript in a checkout and as JavaScript in an installed package, where they lie one folder deeper, in dist/. So
- * no other module counts folders up to the root or writes the ending of a module that it starts.
+ * The same modules run as TypeScript in a checkout and as JavaScript in an installed package, where they lie one folder
+ * deeper, in dist/. So no other module counts folders up to the root or writes the ending of a module that it starts.
  */
 import { extname, join } from 'node:path'
 
@@ -15,7 +15,10 @@ export const root = join(import.meta.dirname, ...(inCheckout ? ['..'] : ['..', '
 
 export const inPackage = (...names: readonly string[]): string => join(root, ...names)
 
-/** The folder of the model that is shipped: RWKV-7, 3.1M parameters, one token a byte. `openPackage(demoModel)` opens it anywhere. */
+/**
+ * The folder of the model that is shipped: RWKV-7, 3.1M parameters, one token a byte. `openPackage(demoModel)` opens it
+ * anywhere.
+ */
 export const demoModel: string = inPackage('models', 'demo')
 /** The folder of the model that is shipped for streams of lines: an ngram memory without a network. */
 export const watchModel: string = inPackage('models', 'watch')
@@ -23,7 +26,10 @@ export const watchModel: string = inPackage('models', 'watch')
 /** The folder of the shipped decoder with a memory outside of its context. */
 export const recallModel = inPackage('models', 'recall')
 
-/** The module NAME beside the module whose import.meta.url is given: for threads and processes, whose paths the compiler does not rewrite. */
+/**
+ * The module NAME beside the module whose import.meta.url is given: for threads and processes, whose paths the compiler
+ * does not rewrite.
+ */
 export const beside = (module: string, name: string): URL => new URL(`./${name}${ENDING}`, module)
 
 /** What stands before a command's name where a message says what to run. */

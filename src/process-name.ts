@@ -1,6 +1,6 @@
 /**
- * Names of processes, by which another one can tell whether a process has ended. A number alone does not do: it is given again, a container has its
- * own 1, and a zombie still has its number.
+ * Names of processes, by which another one can tell whether a process has ended. A number alone does not do: it is
+ * given again, a container has its own 1, and a zombie still has its number.
  *
  *   <boot id>-<inode of the pid namespace>-<pid>-<time of its start, in clock ticks since the boot>
  */
@@ -62,8 +62,9 @@ export const processName = (pid: number = process.pid): string | null => {
 }
 
 /**
- * Whether the process has ended, for certain: it ran since this machine's boot in the pid namespace of this process, and there it is no more, or has
- * ended and was not waited for, or another one has its number. Of any other name nothing is certain.
+ * Whether the process has ended, for certain: it ran since this machine's boot in the pid namespace of this process,
+ * and there it is no more, or has ended and was not waited for, or another one has its number. Of any other name
+ * nothing is certain.
  */
 export const hasEnded = (name: string): boolean => {
   const place = here()

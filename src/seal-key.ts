@@ -1,6 +1,7 @@
 /**
- * The key that seals state. Without one a state record is sealed by its sha256, which finds damage; any client that may write the topic
- * can compute it. With a key it is sealed by an HMAC that only the holders of the key can make. docs/formats.md has the bytes.
+ * The key that seals state. Without one a state record is sealed by its sha256, which finds damage; any client that may
+ * write the topic can compute it. With a key it is sealed by an HMAC that only the holders of the key can make.
+ * docs/formats.md has the bytes.
  */
 import { createHmac, timingSafeEqual } from 'node:crypto'
 import { readFileSync } from 'node:fs'
@@ -10,7 +11,10 @@ import { ContinuoError, messageOf } from './errors.ts'
 export interface SealKeys {
   /** Seals what is written, and is accepted for what is read. */
   readonly key: Uint8Array
-  /** Another one that is accepted for what is read, until everything has been written anew; `plain`: the sha256 without a key. */
+  /**
+   * Another one that is accepted for what is read, until everything has been written anew; `plain`: the sha256 without
+   * a key.
+   */
   readonly old: Uint8Array | 'plain' | null
 }
 
@@ -21,8 +25,8 @@ const MOST_KEY = 4096
 const DOMAINS = { state: 'continuo-state-1', export: 'continuo-export-1' } as const
 
 /**
- * HMAC-SHA256, hex, over the name of what is sealed and each part behind its length (u32 little-endian), so that no two lists of parts
- * give the same bytes.
+ * HMAC-SHA256, hex, over the name of what is sealed and each part behind its length (u32 little-endian), so that no two
+ * lists of parts give the same bytes.
  */
 export const hmac = (key: Uint8Array, domain: keyof typeof DOMAINS, parts: readonly Uint8Array[]): string => {
   const mac = createHmac('sha256', key)
@@ -78,7 +82,10 @@ const fromEnvironment = (env: NodeJS.ProcessEnv): Uint8Array | null => {
   return checked(Buffer.from(key, 'hex'), 'CONTINUO_SEAL_KEY')
 }
 
-/** `old` is a path or `plain`. Null where no key is given. Throws INVALID for a key that cannot serve; no message shows one. */
+/**
+ * `old` is a path or `plain`. Null where no key is given. Throws INVALID for a key that cannot serve; no message shows
+ * one.
+ */
 export const readSealKeys = (
   { file, old }: { readonly file?: string | undefined; readonly old?: string | undefined },
   env: NodeJS.ProcessEnv = process.env,

@@ -1,11 +1,15 @@
 /**
- * Text from outside on a terminal: ids, reasons, lines and texts that others wrote must not command it, set its title, turn its letters round or forge
- * rows. All that the command line and the logs print goes through here (cli/output.ts, observe/log.ts).
+ * Text from outside on a terminal: ids, reasons, lines and texts that others wrote must not command it, set its title,
+ * turn its letters round or forge rows. All that the command line and the logs print goes through here (cli/output.ts,
+ * observe/log.ts).
  */
 
 const OTHERS = '\\u061c\\u200e\\u200f\\u2028-\\u202e\\u2066-\\u2069'
 const LONE = '[\\ud800-\\udbff](?![\\udc00-\\udfff])|(?<![\\ud800-\\udbff])[\\udc00-\\udfff]'
-/** Control characters but line end and tab, marks of direction, separators of lines and paragraphs, halves of characters. */
+/**
+ * Control characters but line end and tab, marks of direction, separators of lines and paragraphs, halves of
+ * characters.
+ */
 const UNSAFE = new RegExp(`[\\u0000-\\u0008\\u000b-\\u001f\\u007f-\\u009f${OTHERS}]|${LONE}`, 'g')
 /** Bold, dim, underlined, colours, and their ends: what `styleText` writes. Concealed text is not among it. */
 const STYLE = String.raw`\u001b\[(?:1|2|3|4|22|23|24|3[0-79]|9[0-7])m`

@@ -1,7 +1,7 @@
 /**
- * The pages in docs/ and README.md are held to the repository: a file that a page names exists, a function that stands behind a file's
- * name (`src/engine/items.ts:nativeItem`, `native/runtime/scheduler/engine.cc:Engine::submit`) is defined in that file. A link of any page of the
- * site leads somewhere.
+ * The pages in docs/ and README.md are held to the repository: a file that a page names exists, a function that stands
+ * behind a file's name (`src/engine/items.ts:nativeItem`, `native/runtime/scheduler/engine.cc:Engine::submit`) is
+ * defined in that file. A link of any page of the site leads somewhere.
  */
 import { existsSync, globSync, readFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'

@@ -1,6 +1,6 @@
 /**
- * vitest compares arrays of bytes and of numbers a member at a time, some seconds for a megabyte. Those of one type with the same bytes are equal
- * by any of its rules; of others it says itself what differs.
+ * vitest compares arrays of bytes and of numbers a member at a time, some seconds for a megabyte. Those of one type
+ * with the same bytes are equal by any of its rules; of others it says itself what differs.
  */
 import { expect } from 'vitest'
 

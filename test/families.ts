@@ -1,7 +1,7 @@
 /**
- * A small model of every kind of state: the list that the crash, rebalance, verify, exactness and session suites walk, so that
- * another family is another row. All read bytes. Sizes are odd where a family allows it: edges of tiles, groups and blocks are met, and rows of more
- * than one block of 256 terms.
+ * A small model of every kind of state: the list that the crash, rebalance, verify, exactness and session suites walk,
+ * so that another family is another row. All read bytes. Sizes are odd where a family allows it: edges of tiles, groups
+ * and blocks are met, and rows of more than one block of 256 terms.
  */
 import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -88,7 +88,10 @@ const qwen35 = (folder: string): string => {
   return writePackageTo(folder, config, safetensors(hybridTensors(9, config), 'BF16'))
 }
 
-/** Blocks leave the window all the time; full stops and new lines ask for others, which come a beat later: many a kill finds some pending. */
+/**
+ * Blocks leave the window all the time; full stops and new lines ask for others, which come a beat later: many a kill
+ * finds some pending.
+ */
 const outer = (folder: string): string => {
   const path = decoder({ model_type: 'qwen3' })(folder)
   const memory = {
@@ -104,7 +107,10 @@ const outer = (folder: string): string => {
   return path
 }
 
-/** Every part that the family has. Draws disagree often, and what adaptations do not teach is bound often; the banks are most of a state. */
+/**
+ * Every part that the family has. Draws disagree often, and what adaptations do not teach is bound often; the banks are
+ * most of a state.
+ */
 const perspective = async (folder: string): Promise<string> => {
   const config = perspectiveConfig({
     ...{ hidden_size: 70, num_attention_heads: 6, num_key_value_heads: 3, head_dim: 18, intermediate_size: 99 },
@@ -119,7 +125,10 @@ const perspective = async (folder: string): Promise<string> => {
   return folder
 }
 
-/** What followed a text before, and weights that every token teaches. Few slots: contexts replace each other all the time. */
+/**
+ * What followed a text before, and weights that every token teaches. Few slots: contexts replace each other all the
+ * time.
+ */
 const ngram = (folder: string): string => {
   mkdirSync(folder, { recursive: true })
   return writePackageTo(folder, { model_type: 'ngram', slots: 2046 }, safetensors(new Map()))
@@ -211,7 +220,9 @@ export const familyOf = (key: FamilyKey): Family => FAMILIES.find((family) => fa
 /** One for each kind of state: recurrent, tables that grow and blocks that sleep, rings and what is learnt. */
 export const KINDS: readonly FamilyKey[] = ['rwkv7', 'memory', 'perspective']
 
-/** The tags of a slow test that walks the families: .ci/run takes one for each kind of state, `npm run test:slow` all. */
+/**
+ * The tags of a slow test that walks the families: .ci/run takes one for each kind of state, `npm run test:slow` all.
+ */
 export const slowWith = (key: FamilyKey): string[] => (KINDS.includes(key) ? ['slow'] : ['slow', 'long'])
 
 /** A family whose package is there. */

@@ -1,4 +1,7 @@
-/** A disk that breaks: a file system of its own that takes no writes any more from then on. Only root on Linux can mount one, and ext4 alone can be told to fail. */
+/**
+ * A disk that breaks: a file system of its own that takes no writes any more from then on. Only root on Linux can mount
+ * one, and ext4 alone can be told to fail.
+ */
 import { execFileSync } from 'node:child_process'
 import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'

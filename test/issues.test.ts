@@ -1,4 +1,7 @@
-/** Every fault of a value that a schema refuses has a place and says what may stand there: no "Invalid input" alone, unions included. */
+/**
+ * Every fault of a value that a schema refuses has a place and says what may stand there: no "Invalid input" alone,
+ * unions included.
+ */
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import { z } from 'zod'

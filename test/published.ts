@@ -5,7 +5,10 @@ import { join } from 'node:path'
 
 const root = join(import.meta.dirname, '..')
 
-/** Compiles into the empty `folder`, beside links to the checkout's packages and addon: its own dist/ may be missing, old, or just being made. */
+/**
+ * Compiles into the empty `folder`, beside links to the checkout's packages and addon: its own dist/ may be missing,
+ * old, or just being made.
+ */
 export const writePublished = (folder: string): void => {
   for (const name of ['package.json', 'node_modules', 'native']) symlinkSync(join(root, name), join(folder, name))
   const tsc = join(root, 'node_modules', 'typescript', 'bin', 'tsc')

@@ -1,6 +1,6 @@
 /**
- * vitest globalSetup: a copy of the models beside the repository for the length of a run. Whoever opens a model may leave files beside it, such as how
- * often its experts were used, and these must not be there in the next run.
+ * vitest globalSetup: a copy of the models beside the repository for the length of a run. Whoever opens a model may
+ * leave files beside it, such as how often its experts were used, and these must not be there in the next run.
  */
 import { existsSync, mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'

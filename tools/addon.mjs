@@ -1,4 +1,5 @@
-// Builds the addon with other definitions than npm run setup, in a build folder of its own, and runs TypeScript suites on it.
+// Builds the addon with other definitions than npm run setup, in a build folder of its own, and runs TypeScript suites
+// on it.
 import { spawnSync } from 'node:child_process'
 import { createRequire } from 'node:module'
 import { availableParallelism } from 'node:os'
@@ -19,7 +20,10 @@ export const fail = (sentence) => {
   process.exit(1)
 }
 
-/** `definitions` of CMake, NAME=value; always the same for one folder. Returns the path of the addon; ends the process on failure. */
+/**
+ * `definitions` of CMake, NAME=value; always the same for one folder. Returns the path of the addon; ends the process
+ * on failure.
+ */
 export const buildAddon = (folder, definitions, what) => {
   const build = join(source, folder)
   dropForeignBuild(build, source)
@@ -41,7 +45,10 @@ export const buildAddon = (folder, definitions, what) => {
   return join(build, 'Release', 'continuo.node')
 }
 
-/** Runs the suites that `config` names on this addon. vitest gets `args` and the arguments of the tool. Returns the exit code. */
+/**
+ * Runs the suites that `config` names on this addon. vitest gets `args` and the arguments of the tool. Returns the exit
+ * code.
+ */
 export const runSuites = (config, addon, env = {}, args = []) => {
   const vitest = join(dirname(require.resolve('vitest/package.json')), 'vitest.mjs')
   const { status } = spawnSync(node, [vitest, 'run', '--config', config, ...args, ...process.argv.slice(2)], {

@@ -1,5 +1,5 @@
-// Cross-compiles the engine and its native tests for arm64, runs them under emulation, and compares the bits of every operation
-// with those of this machine. `--optional`: succeeds where the tools for it are missing.
+// Cross-compiles the engine and its native tests for arm64, runs them under emulation, and compares the bits of every
+// operation with those of this machine. `--optional`: succeeds where the tools for it are missing.
 import { spawnSync } from 'node:child_process'
 import { availableParallelism } from 'node:os'
 import { dirname, join } from 'node:path'

@@ -1,5 +1,5 @@
-// The native boundary under sanitizers: runs the engine's suites (hostile files, misuse, teardown of workers, arithmetic) on an addon
-// built with AddressSanitizer and UndefinedBehaviorSanitizer.
+// The native boundary under sanitizers: runs the engine's suites (hostile files, misuse, teardown of workers,
+// arithmetic) on an addon built with AddressSanitizer and UndefinedBehaviorSanitizer.
 import { runSuites } from './addon.mjs'
 import { endInOtherTurn } from './native-tests.mjs'
 import { sanitizedAddon } from './sanitized.mjs'

@@ -1,6 +1,6 @@
-// Builds the engine and its native tests with AddressSanitizer and UndefinedBehaviorSanitizer and runs them, and then a short run of the
-// fuzzer of the files' readers (native/test/fuzz). The CUDA kernels are emulated even where there is a GPU, because the sanitizers check
-// the host's memory only.
+// Builds the engine and its native tests with AddressSanitizer and UndefinedBehaviorSanitizer and runs them, and then a
+// short run of the fuzzer of the files' readers (native/test/fuzz). The CUDA kernels are emulated even where there is a
+// GPU, because the sanitizers check the host's memory only.
 import { join } from 'node:path'
 import { fuzzReaders } from './fuzz-readers.mjs'
 import { build, configureSanitized, endInOtherTurn, runTests } from './native-tests.mjs'

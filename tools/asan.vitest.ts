@@ -1,4 +1,7 @@
-/** Only the suites of the engine and its families: no broker under sanitizers, and not the matrix of all combinations, which only compares bits. */
+/**
+ * Only the suites of the engine and its families: no broker under sanitizers, and not the matrix of all combinations,
+ * which only compares bits.
+ */
 import { defineConfig } from 'vitest/config'
 import { suites } from '../vitest.config.ts'
 import { AGAIN, otherTurns } from './turns.ts'

@@ -1,8 +1,9 @@
-// Builds the native addon with cmake-js when its sources changed since the last build. Plain JavaScript, because it also runs on the
-// machine's Node before the project's own is installed, and in an installed package, which has it for `continuo setup`.
+// Builds the native addon with cmake-js when its sources changed since the last build. Plain JavaScript, because it
+// also runs on the machine's Node before the project's own is installed, and in an installed package, which has it for
+// `continuo setup`.
 //
-// native/build/.stamp has the hash of everything the build depends on; it is written last. CONTINUO_CUDA decides whether the CUDA
-// backend is built: on, off, or auto (where nvcc and a GPU are found); see cuda.mjs.
+// native/build/.stamp has the hash of everything the build depends on; it is written last. CONTINUO_CUDA decides
+// whether the CUDA backend is built: on, off, or auto (where nvcc and a GPU are found); see cuda.mjs.
 import { spawnSync } from 'node:child_process'
 import { createHash } from 'node:crypto'
 import {
@@ -42,7 +43,10 @@ const build = join(source, 'build')
 const addon = join(build, 'Release', 'continuo.node')
 const stamp = join(build, '.stamp')
 const log = join(build, 'build.log')
-/** The definitions of the build folder. cmake-js passes definitions on only when it configures a folder for the first time. */
+/**
+ * The definitions of the build folder. cmake-js passes definitions on only when it configures a folder for the first
+ * time.
+ */
 const configured = join(build, '.cuda')
 /** The instruction sets of the addon, in a line. */
 const sets = join(build, '.sets')
@@ -86,7 +90,10 @@ const fitsSources = (hash) => existsSync(addon) && textOf(stamp) === hash
 const lackingSets = (wanted) => wanted.filter((set) => !builtSets().includes(set))
 const upToDate = (hash, wanted) => fitsSources(hash) && lackingSets(wanted).length === 0
 
-/** The longest wait for another build, ms. Bounded, because the process id in the lock file may belong to another program by now. */
+/**
+ * The longest wait for another build, ms. Bounded, because the process id in the lock file may belong to another
+ * program by now.
+ */
 const LONGEST_BUILD = 30 * 60 * 1000
 /** A wait is reported once it has lasted this long, ms. */
 const SHORT_WAIT = 2000
@@ -151,8 +158,8 @@ const isStale = ({ text, since }) => {
 }
 
 /**
- * Removes a stale lock. Several processes may do so at once, and a slow one must not remove the new lock of a quick one. So the lock
- * is moved aside, compared, and put back if it is not the stale one.
+ * Removes a stale lock. Several processes may do so at once, and a slow one must not remove the new lock of a quick
+ * one. So the lock is moved aside, compared, and put back if it is not the stale one.
  */
 const takeAway = (stale) => {
   const aside = join(source, `building-${process.pid}-${Date.now()}.log`)
@@ -175,8 +182,8 @@ export const cached = (folder, name) => {
 }
 
 /**
- * Removes a build folder that was moved or copied with the checkout, since CMake would go on building the old place, and one that was made for
- * another generator.
+ * Removes a build folder that was moved or copied with the checkout, since CMake would go on building the old place,
+ * and one that was made for another generator.
  */
 export const dropForeignBuild = (folder, home) => {
   const place = cached(folder, 'CMAKE_HOME_DIRECTORY')
@@ -190,7 +197,10 @@ const drop = (folder) => {
   mkdirSync(folder, { recursive: true })
 }
 
-/** Whether somebody works on the sources in native/: then each is compiled alone, so that a change compiles what it touches. */
+/**
+ * Whether somebody works on the sources in native/: then each is compiled alone, so that a change compiles what it
+ * touches.
+ */
 export const editing = () => {
   const { status, stdout } = spawnSync('git', ['status', '--porcelain', '--', 'native'], {
     cwd: root,
@@ -206,7 +216,10 @@ const dropOtherCuda = (name) => {
   writeFileSync(configured, name)
 }
 
-/** Builds the addon where necessary. `wanted`: instruction sets that it must have. Returns a line for the user. Throws an Error whose message says what to do. */
+/**
+ * Builds the addon where necessary. `wanted`: instruction sets that it must have. Returns a line for the user. Throws
+ * an Error whose message says what to do.
+ */
 export const buildNative = (wanted = wantedSets()) => {
   const cuda = chooseCuda()
   const hash = currentHash(cuda)

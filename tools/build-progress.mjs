@@ -1,4 +1,5 @@
-// Says how far a build is while the thread that started it waits for it: another thread reads the build's log, and writes to stderr.
+// Says how far a build is while the thread that started it waits for it: another thread reads the build's log, and
+// writes to stderr.
 import { closeSync, fstatSync, openSync, readSync, writeSync } from 'node:fs'
 import { isMainThread, Worker, workerData } from 'node:worker_threads'
 

@@ -1,8 +1,9 @@
-// What builds of the engine need: a compiler, CMake, Ninja, ccache, and which instruction sets are compiled. Plain JavaScript like
-// build-native.mjs.
+// What builds of the engine need: a compiler, CMake, Ninja, ccache, and which instruction sets are compiled. Plain
+// JavaScript like build-native.mjs.
 //
-// CMake and Ninja are the system's, or, where it has none that is new enough, those of the packages in tools/cmake. A compiler is the system's; where
-// there is none, root on a system with apt-get gets g++ (CONTINUO_INSTALL=no forbids that).
+// CMake and Ninja are the system's, or, where it has none that is new enough, those of the packages in tools/cmake. A
+// compiler is the system's; where there is none, root on a system with apt-get gets g++ (CONTINUO_INSTALL=no forbids
+// that).
 import { spawnSync } from 'node:child_process'
 import { chmodSync, existsSync, readFileSync } from 'node:fs'
 import { delimiter, dirname, join } from 'node:path'
@@ -15,8 +16,8 @@ const own = join(root, 'tools', 'cmake')
 const programs = ['cmake', 'ninja'].map((name) => join(own, 'node_modules', `${name}-runtime-linux-x64`, 'bin', name))
 
 /**
- * The environment of a build. ccache finds an object again in another clone: paths below `root` count relative to it, and the folder in which the
- * compiler runs does not count. Its cache is the user's own, outside of the clone.
+ * The environment of a build. ccache finds an object again in another clone: paths below `root` count relative to it,
+ * and the folder in which the compiler runs does not count. Its cache is the user's own, outside of the clone.
  */
 export const buildEnvironment = (env = process.env) => ({
   CCACHE_BASEDIR: root,
@@ -56,8 +57,8 @@ export const missingSentence = (what, missing) =>
   `${what} ${listed(missing)}. Install what is missing, for example: \`apt-get install ${missing.map((one) => PACKAGES[one] ?? one).join(' ')}\``
 
 /**
- * Installs packages of Debian with apt-get where this process may: it is root, there is apt-get, and CONTINUO_INSTALL is not no. Says so before.
- * Returns whether they were installed.
+ * Installs packages of Debian with apt-get where this process may: it is root, there is apt-get, and CONTINUO_INSTALL
+ * is not no. Says so before. Returns whether they were installed.
  */
 export const installPackages = (packages, why, say = (line) => console.error(line)) => {
   const may = process.getuid?.() === 0 && process.env.CONTINUO_INSTALL !== 'no'
@@ -100,21 +101,27 @@ export const installTools = () => {
 }
 
 /**
- * Definitions of CMake for a build of the whole engine: units of several sources (native/units.cmake), and a compiler cache where ccache is
- * installed. `units`: false where single sources are compiled.
+ * Definitions of CMake for a build of the whole engine: units of several sources (native/units.cmake), and a compiler
+ * cache where ccache is installed. `units`: false where single sources are compiled.
  */
 export const buildDefinitions = ({ units = true } = {}) => [
   `CONTINUO_UNITS=${units ? 'ON' : 'OFF'}`,
   ...['CXX', 'CUDA'].map((language) => `CMAKE_${language}_COMPILER_LAUNCHER=${runs('ccache') ? 'ccache' : ''}`),
 ]
 
-/** The sets that native/CMakeLists.txt can compile beside generic, and the flags of /proc/cpuinfo by which a processor has each. */
+/**
+ * The sets that native/CMakeLists.txt can compile beside generic, and the flags of /proc/cpuinfo by which a processor
+ * has each.
+ */
 const V3 = ['avx2', 'fma', 'bmi1', 'bmi2']
 const V4 = [...V3, 'avx512f', 'avx512bw', 'avx512cd', 'avx512dq', 'avx512vl']
 const SETS = { avx512vnni: [...V4, 'avx512_vnni'], avx512: V4, avx2: V3 }
 const ALL = Object.keys(SETS)
 
-/** The fastest set that this machine runs, in a list; all of them where this system does not tell; none on other architectures. */
+/**
+ * The fastest set that this machine runs, in a list; all of them where this system does not tell; none on other
+ * architectures.
+ */
 export const machineSets = () => {
   if (process.arch !== 'x64') return []
   if (!existsSync('/proc/cpuinfo')) return ALL

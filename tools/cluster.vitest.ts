@@ -1,4 +1,7 @@
-/** The suites that need a cluster of three brokers: `npm run test:cluster`. Without Java or the jars they fail and say what is missing. */
+/**
+ * The suites that need a cluster of three brokers: `npm run test:cluster`. Without Java or the jars they fail and say
+ * what is missing.
+ */
 import { defineConfig } from 'vitest/config'
 import { suites } from '../vitest.config.ts'
 

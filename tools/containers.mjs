@@ -1,6 +1,7 @@
-// `npm run test:containers`: builds the image, and runs it, docker-compose.yml, the pods' containers and suites with testcontainers on a Docker engine:
-// the one that answers, or one that it makes where it runs as root on Debian 12 (tools/containers/engine.sh), which it ends again. Where there is
-// neither it says so, and ends with 0. vitest gets the arguments: `npm run test:containers -- compose`.
+// `npm run test:containers`: builds the image, and runs it, docker-compose.yml, the pods' containers and suites with
+// testcontainers on a Docker engine: the one that answers, or one that it makes where it runs as root on Debian 12
+// (tools/containers/engine.sh), which it ends again. Where there is neither it says so, and ends with 0. vitest gets
+// the arguments: `npm run test:containers -- compose`.
 import { spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
 import { existsSync, mkdtempSync, readFileSync } from 'node:fs'
@@ -37,14 +38,18 @@ const run = async (command, args, env = {}) => {
   return code ?? 128 + constants.signals[ended]
 }
 
-/** Image, then suites. `inside`: words before a command that is to see what containers publish; `sealed`: called before anything is run. */
+/**
+ * Image, then suites. `inside`: words before a command that is to see what containers publish; `sealed`: called before
+ * anything is run.
+ */
 const tests = async (env, inside, sealed) => {
   const built = await run('docker', ['compose', 'build'], env)
   if (built !== 0) return built
   await sealed()
   const [command, ...before] = [...inside, node]
   const vitest = (...args) =>
-    // A broker in a container, and no other; the engine has no image of what ends containers of a process that was killed.
+    // A broker in a container, and no other; the engine has no image of what ends containers of a process that was
+    // killed.
     run(command, [...before, join('node_modules', 'vitest', 'vitest.mjs'), 'run', ...args], {
       ...env,
       CI: 'true',

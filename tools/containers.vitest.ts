@@ -1,4 +1,7 @@
-/** `npm run test:containers`: what runs in containers, one file after the other, on the engine and the image that tools/containers.mjs made. */
+/**
+ * `npm run test:containers`: what runs in containers, one file after the other, on the engine and the image that
+ * tools/containers.mjs made.
+ */
 import { defineConfig } from 'vitest/config'
 import { suites } from '../vitest.config.ts'
 

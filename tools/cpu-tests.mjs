@@ -1,5 +1,6 @@
-// The native tests of the CPU on the library that the addon is linked from: half a minute to build, and as long to run. `npm test` runs them.
-// test:asan runs all native tests, those of CUDA included, and test:tsan those with several threads. An argument selects tests by claim.
+// The native tests of the CPU on the library that the addon is linked from: half a minute to build, and as long to run.
+// `npm test` runs them. test:asan runs all native tests, those of CUDA included, and test:tsan those with several
+// threads. An argument selects tests by claim.
 import { join } from 'node:path'
 import { root, source } from './addon.mjs'
 import { buildNative, editing } from './build-native.mjs'

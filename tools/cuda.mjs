@@ -1,5 +1,5 @@
-// Decides whether the engine is built with its CUDA backend, from CONTINUO_CUDA and from what is installed on this machine. Plain
-// JavaScript like build-native.mjs, which imports it.
+// Decides whether the engine is built with its CUDA backend, from CONTINUO_CUDA and from what is installed on this
+// machine. Plain JavaScript like build-native.mjs, which imports it.
 import { spawnSync } from 'node:child_process'
 import { readdirSync } from 'node:fs'
 import { join } from 'node:path'
@@ -13,7 +13,10 @@ const ask = (program, args) => {
   return error === undefined && status === 0 ? stdout : null
 }
 
-/** The first nvcc in the places where CMake looks for it, and its release; null where there is none, or only one that is too old. */
+/**
+ * The first nvcc in the places where CMake looks for it, and its release; null where there is none, or only one that is
+ * too old.
+ */
 export const findNvcc = (env = process.env) => {
   const { CUDACXX, CUDA_PATH } = env
   const programs = CUDACXX ? [CUDACXX] : [...(CUDA_PATH ? [join(CUDA_PATH, 'bin', 'nvcc')] : []), 'nvcc']

@@ -1,6 +1,6 @@
 /**
- * The suites of a device, on the addon that CONTINUO_ADDON names: test/cuda, which compares the device with the CPU, and suites of the
- * engine that open their models on the device that CONTINUO_TEST_DEVICE names.
+ * The suites of a device, on the addon that CONTINUO_ADDON names: test/cuda, which compares the device with the CPU,
+ * and suites of the engine that open their models on the device that CONTINUO_TEST_DEVICE names.
  */
 import { defineConfig } from 'vitest/config'
 import { suites } from '../vitest.config.ts'

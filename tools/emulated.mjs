@@ -1,5 +1,5 @@
-// The CUDA backend without a GPU: builds the addon with emulated kernels (native/test/emulate) and runs the suites of a device on
-// it. vitest gets the arguments.
+// The CUDA backend without a GPU: builds the addon with emulated kernels (native/test/emulate) and runs the suites of a
+// device on it. vitest gets the arguments.
 import { buildAddon, runSuites } from './addon.mjs'
 import { machineSets, setsDefinition } from './build-tools.mjs'
 import { endInOtherTurn } from './native-tests.mjs'

@@ -1,4 +1,5 @@
-// Builds native/bench/exactness.cc on the engine of `npm run setup` and prints the path of the program; bench/exactness.ts runs it.
+// Builds native/bench/exactness.cc on the engine of `npm run setup` and prints the path of the program;
+// bench/exactness.ts runs it.
 import { join } from 'node:path'
 import { root, source } from './addon.mjs'
 import { buildNative } from './build-native.mjs'

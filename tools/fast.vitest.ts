@@ -1,4 +1,6 @@
-/** `npm test`: the suites without the tests that have the tag "slow". Files in which every test has it are not opened. */
+/**
+ * `npm test`: the suites without the tests that have the tag "slow". Files in which every test has it are not opened.
+ */
 import { defineConfig } from 'vitest/config'
 import { suites } from '../vitest.config.ts'
 import { LeftOut } from './left-out.ts'

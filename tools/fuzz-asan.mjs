@@ -1,5 +1,6 @@
-// The fuzzers: a million cases of each reader of weights in native code (tools/fuzz-readers.mjs), then test/fuzz on an addon built with AddressSanitizer and UndefinedBehaviorSanitizer: where a damaged file makes the engine
-// access memory that is not its own, the process ends, which is a finding. test/fuzz/run.ts gets the arguments.
+// The fuzzers: a million cases of each reader of weights in native code (tools/fuzz-readers.mjs), then test/fuzz on an
+// addon built with AddressSanitizer and UndefinedBehaviorSanitizer: where a damaged file makes the engine access memory
+// that is not its own, the process ends, which is a finding. test/fuzz/run.ts gets the arguments.
 import { spawnSync } from 'node:child_process'
 import { join } from 'node:path'
 import { root } from './addon.mjs'

@@ -1,5 +1,5 @@
-// Tests the CUDA backend on a GPU: the native suites with kernels on the device, the TypeScript suites of a device, and the native
-// CUDA tests once more under compute-sanitizer where it is installed.
+// Tests the CUDA backend on a GPU: the native suites with kernels on the device, the TypeScript suites of a device, and
+// the native CUDA tests once more under compute-sanitizer where it is installed.
 import { spawnSync } from 'node:child_process'
 import { join } from 'node:path'
 import { buildAddon, fail, runSuites } from './addon.mjs'

@@ -22,7 +22,10 @@ export const javaVersion = async (what: string): Promise<string> => {
   return version
 }
 
-/** Lets one process at a time prepare files, since test workers start together. Takes over the lock of a process that has ended. */
+/**
+ * Lets one process at a time prepare files, since test workers start together. Takes over the lock of a process that
+ * has ended.
+ */
 export const locked = async (ready: string, work: () => Promise<void>): Promise<void> => {
   await mkdir(ready, { recursive: true })
   const lock = join(ready, 'lock')
@@ -67,8 +70,8 @@ export const once = async (target: string, fill: (folder: string) => Promise<voi
 }
 
 /**
- * Copies the jars that `here`/pom.xml names to `here`/lib, where they are missing; lib/.pom holds `stamp`, the hash of the pom that they
- * came from. `otherwise`: what to do where there is no Maven.
+ * Copies the jars that `here`/pom.xml names to `here`/lib, where they are missing; lib/.pom holds `stamp`, the hash of
+ * the pom that they came from. `otherwise`: what to do where there is no Maven.
  */
 export const copyJars = async (
   here: string,

@@ -1,5 +1,5 @@
-// Kills workers by the hundred and compares their outputs with an undisturbed run (test/crash/kills.ts). Plain JavaScript that any Node
-// runs; it starts the test in the project's own Node.
+// Kills workers by the hundred and compares their outputs with an undisturbed run (test/crash/kills.ts). Plain
+// JavaScript that any Node runs; it starts the test in the project's own Node.
 import { spawn } from 'node:child_process'
 import { join } from 'node:path'
 import { fail, node, root } from './addon.mjs'

@@ -1,4 +1,7 @@
-/** A reporter for vitest. The last line of npm test says which part of the suites it ran, and which command runs the rest. */
+/**
+ * A reporter for vitest. The last line of npm test says which part of the suites it ran, and which command runs the
+ * rest.
+ */
 import type { Reporter } from 'vitest/node'
 import { fastFiles, mixedFiles, otherFiles, slowFiles } from './tiers.ts'
 

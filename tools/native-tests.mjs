@@ -25,7 +25,10 @@ const step = (command, args) => {
   if (status !== 0) fail(`${stdout ?? ''}${stderr ?? ''}${error?.message ?? ''}`)
 }
 
-/** `definitions` of CMake, NAME=value; `home`: the folder of CMakeLists.txt; `units`: as for `buildDefinitions`. Returns the build folder; ends the process on failure. */
+/**
+ * `definitions` of CMake, NAME=value; `home`: the folder of CMakeLists.txt; `units`: as for `buildDefinitions`. Returns
+ * the build folder; ends the process on failure.
+ */
 export const configureTests = (folder, definitions, { home = source, units = true } = {}) => {
   const build = join(source, folder)
   const missing = missingTools()
@@ -40,8 +43,9 @@ export const configureTests = (folder, definitions, { home = source, units = tru
 }
 
 /**
- * The native tests and the addon with AddressSanitizer and UndefinedBehaviorSanitizer, in one folder: they share the engine. With the kernels of this
- * machine's widest set, and those of avx2, whose vectors end elsewhere; the other sets have the same sources and a minute of compiling each.
+ * The native tests and the addon with AddressSanitizer and UndefinedBehaviorSanitizer, in one folder: they share the
+ * engine. With the kernels of this machine's widest set, and those of avx2, whose vectors end elsewhere; the other sets
+ * have the same sources and a minute of compiling each.
  */
 export const configureSanitized = () => {
   const sets = process.arch === 'x64' ? [...new Set([...machineSets(), 'avx2'])] : []

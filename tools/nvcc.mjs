@@ -1,5 +1,5 @@
-// Checks that the CUDA backend compiles: its kernels with nvcc, its host code against CUDA's own headers. Warnings are errors. Needs no
-// GPU; test:emulated and test:gpu check what the kernels compute.
+// Checks that the CUDA backend compiles: its kernels with nvcc, its host code against CUDA's own headers. Warnings are
+// errors. Needs no GPU; test:emulated and test:gpu check what the kernels compute.
 import { readdirSync } from 'node:fs'
 import { join } from 'node:path'
 import { fail, source } from './addon.mjs'
@@ -17,7 +17,8 @@ const folder = configureTests('build-nvcc', ['CONTINUO_CUDA=on', 'CMAKE_COMPILE_
   units: false,
 })
 build(folder, ['continuo_cuda'])
-// Only sources that call CUDA, also those of the tests and the bench: every other build compiles the rest in the same way.
+// Only sources that call CUDA, also those of the tests and the bench: every other build compiles the rest in the same
+// way.
 const there = (dir, wanted) =>
   readdirSync(join(source, dir))
     .filter(wanted)

@@ -11,7 +11,10 @@ import { buildAddon, fail, node, root } from './addon.mjs'
 import { buildNative } from './build-native.mjs'
 import { wantedSets } from './build-tools.mjs'
 
-/** The newest glibc that the packed addon may ask for: that of RHEL 9, Ubuntu 22.04, Debian 12 and Amazon Linux 2023, and theirs after. */
+/**
+ * The newest glibc that the packed addon may ask for: that of RHEL 9, Ubuntu 22.04, Debian 12 and Amazon Linux 2023,
+ * and theirs after.
+ */
 const NEWEST_GLIBC = '2.34'
 const TARGET = 'linux-x64'
 
@@ -24,7 +27,10 @@ const run = (command, args) => {
   return stdout
 }
 
-/** Relative imports in types. The compiler rewrites their endings in JavaScript only, and TypeScript before 5.0 does not know .ts there. */
+/**
+ * Relative imports in types. The compiler rewrites their endings in JavaScript only, and TypeScript before 5.0 does not
+ * know .ts there.
+ */
 const TYPE_IMPORT = /(\bfrom |\bimport\()(["'])(\.[^"'\n]*)\.ts\2/g
 
 const compile = () => {
@@ -53,7 +59,10 @@ const portableAddon = () => {
 
 const newer = (a, b) => a.localeCompare(b, 'en', { numeric: true }) > 0
 
-/** The newest glibc among the symbols that the addon asks for. Throws where it needs another library that a system may not have. */
+/**
+ * The newest glibc among the symbols that the addon asks for. Throws where it needs another library that a system may
+ * not have.
+ */
 const neededGlibc = (addon) => {
   const libraries = [...run('objdump', ['-p', addon]).matchAll(/NEEDED +(\S+)/g)].map(([, name]) => name)
   const shared = libraries.find(

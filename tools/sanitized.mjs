@@ -1,6 +1,7 @@
 // The addon with AddressSanitizer and UndefinedBehaviorSanitizer, and the environment of a Node process that loads it.
 //
-// Leak detection is off, since Node does not free all of its memory when it ends. The native tests (asan.mjs) detect leaks.
+// Leak detection is off, since Node does not free all of its memory when it ends. The native tests (asan.mjs) detect
+// leaks.
 import { spawnSync } from 'node:child_process'
 import { isAbsolute, join } from 'node:path'
 import { fail } from './addon.mjs'

@@ -44,7 +44,8 @@ const installPackages = () => {
   if (existsSync(stamp) && existsSync(node) && readFileSync(stamp, 'utf8') === lock) return
   if (!existsSync(stamp) && installedByNpm(text)) return writeFileSync(stamp, lock)
   console.log('Installing packages …')
-  // The project's own Node is a devDependency, so devDependencies are installed even with NODE_ENV=production or npm's omit=dev.
+  // The project's own Node is a devDependency, so devDependencies are installed even with NODE_ENV=production or npm's
+  // omit=dev.
   const npm = spawnSync('npm', ['ci', '--include=dev', '--no-audit', '--no-fund', '--loglevel=error'], {
     cwd: root,
     encoding: 'utf8',

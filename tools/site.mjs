@@ -1,7 +1,9 @@
-// `npm run docs` serves the pages as a site on this machine and shows an edit at once; with `-- --build` it builds the site in tools/site/dist/, which
-// is not under version control and no part of the package, and fails where a link leads nowhere. `-- --port N` takes another port.
+// `npm run docs` serves the pages as a site on this machine and shows an edit at once; with `-- --build` it builds the
+// site in tools/site/dist/, which is not under version control and no part of the package, and fails where a link leads
+// nowhere. `-- --port N` takes another port.
 //
-// VitePress is a package of its own, so that set-up need not install it; it is installed here, where its lock file changed.
+// VitePress is a package of its own, so that set-up need not install it; it is installed here, where its lock file
+// changed.
 import { spawnSync } from 'node:child_process'
 import { createHash } from 'node:crypto'
 import { existsSync, readFileSync, writeFileSync } from 'node:fs'

@@ -1,6 +1,6 @@
 /**
- * `npm run test:speculate`: the suites of exactness and of crashes once more, with guesses in every step of every model (docs/speculation.md). The
- * fast ones among them have no tags; `--tags-filter` as for the others.
+ * `npm run test:speculate`: the suites of exactness and of crashes once more, with guesses in every step of every model
+ * (docs/speculation.md). The fast ones among them have no tags; `--tags-filter` as for the others.
  */
 import { defineConfig } from 'vitest/config'
 import { suites } from '../vitest.config.ts'

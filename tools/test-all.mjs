@@ -1,8 +1,9 @@
-// `npm run test:all`: all tests. Each step is a command that can be run alone. All steps run, also after one
-// has failed; a list at the end says which failed and repeats the lines that name what failed, and the exit code is 1 then.
+// `npm run test:all`: all tests. Each step is a command that can be run alone. All steps run, also after one has
+// failed; a list at the end says which failed and repeats the lines that name what failed, and the exit code is 1 then.
 //
-// Two steps run at a time: beside one that waits for brokers, leases and processes, one that computes, which gets the processor that the first
-// leaves (nice). Where nothing is left that waits, two that compute run at a time. What computes is printed when it has ended.
+// Two steps run at a time: beside one that waits for brokers, leases and processes, one that computes, which gets the
+// processor that the first leaves (nice). Where nothing is left that waits, two that compute run at a time. What
+// computes is printed when it has ended.
 //
 //   test                npm test
 //   test:slow           the tests with the tag "slow", which npm test leaves out
@@ -18,11 +19,12 @@
 //   test:containers     the image, docker-compose.yml and the pods in containers, where a Docker engine answers or can be made
 //   test:kills          a hundred kills of each sort
 //
-// At its end it says how many minutes each step took. With --ci it warns where all of them took longer than an answer may take.
+// At its end it says how many minutes each step took. With --ci it warns where all of them took longer than an answer
+// may take.
 //
-// Arguments select the steps whose names contain one of them: `npm run test:all -- asan kills`. `--ci` leaves out the steps that take a
-// quarter of an hour or more, of the slow tests those with the tag "long", and of the files that the change does not touch those whose turn it is not
-// (turns.ts); .ci/run and `npm run test:ci` use it.
+// Arguments select the steps whose names contain one of them: `npm run test:all -- asan kills`. `--ci` leaves out the
+// steps that take a quarter of an hour or more, of the slow tests those with the tag "long", and of the files that the
+// change does not touch those whose turn it is not (turns.ts); .ci/run and `npm run test:ci` use it.
 import { spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
 import { constants, setPriority } from 'node:os'
@@ -77,7 +79,10 @@ const NAMES_A_TEST = /^\s*(FAIL|FAILED|not ok)\b|failed to load|No test files|�
 const NAMES_A_CAUSE = /^\s*\w*Error\b|: (fatal )?error( TS\d+)?: |ERROR: |runtime error|was ended by/
 const SHOWN = 12
 
-/** Runs a command and passes on what it prints, at once or when it has ended. `named`: lines of its output that name a failure. */
+/**
+ * Runs a command and passes on what it prints, at once or when it has ended. `named`: lines of its output that name a
+ * failure.
+ */
 const runStep = async ({ name, run: [command, args], computes = false }) => {
   const title = `\n══ ${name}: ${command === process.execPath ? 'node' : command} ${args.join(' ')}\n`
   if (!computes) console.log(title)

@@ -1,7 +1,7 @@
 /**
- * Finds the test files with the tag "slow": every test of a file has it where the head of the file says `@module-tag slow`; some have it
- * where their options do, in the file or in a module of tests that it shares with others. Reads the files as text, since some start a
- * broker when they are imported.
+ * Finds the test files with the tag "slow": every test of a file has it where the head of the file says `@module-tag
+ * slow`; some have it where their options do, in the file or in a module of tests that it shares with others. Reads the
+ * files as text, since some start a broker when they are imported.
  */
 import { globSync, readFileSync } from 'node:fs'
 import { distancesFrom, readImports } from '../test/tools/imports.ts'

@@ -1,5 +1,5 @@
-// Builds the engine and its native tests with ThreadSanitizer and runs those that use several threads: the engine and its scheduler, the
-// executors, the thread pool and the emulated CUDA device.
+// Builds the engine and its native tests with ThreadSanitizer and runs those that use several threads: the engine and
+// its scheduler, the executors, the thread pool and the emulated CUDA device.
 import { join } from 'node:path'
 import { machineSets, setsDefinition } from './build-tools.mjs'
 import { build, configureTests, endInOtherTurn, runTests } from './native-tests.mjs'

@@ -1,25 +1,34 @@
 /**
- * Test files in turns: of the slow files, the engine's suites under sanitizers, those of an emulated device and those with guesses, `.ci/run` takes a third,
- * chosen by the commit's hash. Of the slow files it takes what the change touches, too, up to two fifths of all. `npm run test:all`, and each suite run by
- * hand, take all.
+ * Test files in turns: of the slow files, the engine's suites under sanitizers, those of an emulated device and those
+ * with guesses, `.ci/run` takes a third, chosen by the commit's hash. Of the slow files it takes what the change
+ * touches, too, up to two fifths of all. `npm run test:all`, and each suite run by hand, take all.
  *
- * A change touches a file that it alters itself or that imports, over any number of modules, a module that it alters. What stands in no import is in
- * the table: the engine below all, topics, packages. Beyond that share, those go first from which the altered module is the fewest imports away; what is
- * altered itself comes first, up to a half of all. The change: the commits of the last hours before HEAD.
+ * A change touches a file that it alters itself or that imports, over any number of modules, a module that it alters.
+ * What stands in no import is in the table: the engine below all, topics, packages. Beyond that share, those go first
+ * from which the altered module is the fewest imports away; what is altered itself comes first, up to a half of all.
+ * The change: the commits of the last hours before HEAD.
  */
 import { execFileSync } from 'node:child_process'
 import { globSync } from 'node:fs'
 import { distancesFrom, readImports } from '../test/tools/imports.ts'
 
 export const TURNS = 3
-/** Of all files, those that run at most, so that the answer to a change of everything comes in time; and where the change alters so many itself. */
+/**
+ * Of all files, those that run at most, so that the answer to a change of everything comes in time; and where the
+ * change alters so many itself.
+ */
 const MOST = { share: 2 / 5, altered: 1 / 2 }
-/** The same where a suite shows again, under sanitizers, on an emulated device or with guesses, what it shows by itself: those whose turn it is. */
+/**
+ * The same where a suite shows again, under sanitizers, on an emulated device or with guesses, what it shows by itself:
+ * those whose turn it is.
+ */
 export const AGAIN = { share: 1 / TURNS, altered: 1 / TURNS }
 /** As long as a change takes from its first commit to its last, hours. */
 const HOURS = 4
 
-/** Altered paths that touch every file. A build file or a configuration of suites is tried by those whose turn it is. */
+/**
+ * Altered paths that touch every file. A build file or a configuration of suites is tried by those whose turn it is.
+ */
 const EVERYTHING = /^(package-lock\.json$|models\/.*\.(json|safetensors)$)/
 /** The same for the suites of a device: its kernels and their emulation touch them too. */
 export const EVERYTHING_ON_A_DEVICE = new RegExp(
@@ -27,7 +36,8 @@ export const EVERYTHING_ON_A_DEVICE = new RegExp(
 )
 /** What a path stands for beside imports. */
 const TABLE: readonly (readonly [altered: RegExp, touched: RegExp])[] = [
-  // The engine: all but suites of brokers, stores, pages and protocols, in which it computes what it computes in the others.
+  // The engine: all but suites of brokers, stores, pages and protocols, in which it computes what it computes in the
+  // others.
   [
     /^native\/(?!(backends\/cuda|test|bench)\/).*\.(cc|h)$/,
     /^test\/(?!(blobs|console|deploy|gateway|kafka|streams)\/)/,
@@ -100,7 +110,10 @@ export const filesOfTurn = (
 /** The turn of the commit that is checked out. */
 export const turnOfCommit = (): number => Number.parseInt(git('rev-parse', 'HEAD').slice(0, 8), 16) % TURNS
 
-/** Files that these patterns name and that this run leaves to another turn, and says so: none but with CONTINUO_TURNS=on, as in .ci/run. */
+/**
+ * Files that these patterns name and that this run leaves to another turn, and says so: none but with
+ * CONTINUO_TURNS=on, as in .ci/run.
+ */
 export const otherTurns = (patterns: readonly string[], touched: Touched = {}): readonly string[] => {
   if (process.env.CONTINUO_TURNS !== 'on') return []
   const files = globSync(patterns)
@@ -113,10 +126,16 @@ export const otherTurns = (patterns: readonly string[], touched: Touched = {}): 
 
 /** What touches a step that compiles and runs the native tests. A script of these steps is tried in their turns. */
 export const NATIVE = /^native\//
-/** What touches a step that runs the engine's suites on another build of it: a gateway, a worker or a log gives the engine nothing that these do not. */
+/**
+ * What touches a step that runs the engine's suites on another build of it: a gateway, a worker or a log gives the
+ * engine nothing that these do not.
+ */
 export const ENGINE = /^(native|src\/(engine|models)|test\/(engine|cuda))\//
 
-/** Whether `.ci/run` leaves a whole step to another turn, and says so: it runs in its own turn and for a change below it. */
+/**
+ * Whether `.ci/run` leaves a whole step to another turn, and says so: it runs in its own turn and for a change below
+ * it.
+ */
 export const isOtherTurn = (turn: number, below = NATIVE): boolean => {
   if (process.env.CONTINUO_TURNS !== 'on' || turnOfCommit() === turn) return false
   if (alteredPaths()?.some((path) => below.test(path)) ?? true) return false

@@ -1,5 +1,6 @@
-// Wraps prose at 120 columns: comments of the TypeScript and JavaScript sources, and paragraphs and lists of the documents. A paragraph without a line that
-// is too long stays as it is, and so do code, tables, figures and headings. With --write, writes; else names the files that it would change, and fails.
+// Wraps prose at 120 columns: comments of the TypeScript and JavaScript sources, and paragraphs and lists of the
+// documents. A paragraph without a line that is too long stays as it is, and so do code, tables, figures and headings.
+// With --write, writes; else names the files that it would change, and fails.
 import { spawnSync } from 'node:child_process'
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -7,7 +8,10 @@ import { join } from 'node:path'
 const WIDTH = 120
 const root = join(import.meta.dirname, '..')
 
-/** Words in lines of at most `WIDTH`, the first behind `first`, the others behind `rest`; a word that is longer has a line of its own. */
+/**
+ * Words in lines of at most `WIDTH`, the first behind `first`, the others behind `rest`; a word that is longer has a
+ * line of its own.
+ */
 const filled = (words, first, rest) => {
   const lines = []
   let line = first
@@ -24,12 +28,16 @@ const filled = (words, first, rest) => {
   return [...lines, line]
 }
 
-/** Words between spaces; a `span` of code or a [link](with spaces) is one word in documents, for no renderer joins its halves as they were. */
+/**
+ * Words between spaces; a `span` of code or a [link](with spaces) is one word in documents, for no renderer joins its
+ * halves as they were.
+ */
 const wordsOf = (text) => text.trim().split(/ +/)
 
 /**
- * Lines of prose with each paragraph filled that has a line too long. `indent` stands before each line. A line that begins with two spaces or more, a
- * table's, a list's or a fence's ends a paragraph, and none of these but an item of a list is filled.
+ * Lines of prose with each paragraph filled that has a line too long. `indent` stands before each line. A line that
+ * begins with two spaces or more, a table's, a list's or a fence's ends a paragraph, and none of these but an item of a
+ * list is filled.
  */
 const wrapped = (lines, indent) => {
   const out = []
@@ -119,9 +127,14 @@ const source = (text) => {
   return out.join('\n')
 }
 
-const files = spawnSync('git', ['ls-files', '*.ts', '*.js', '*.mjs', '*.md'], { cwd: root, encoding: 'utf8' })
-  .stdout.trim()
+/** Written by tools/reference.ts. */
+const GENERATED = ['docs/commands.md', 'docs/events.md']
+
+const { stdout } = spawnSync('git', ['ls-files', '*.ts', '*.js', '*.mjs', '*.md'], { cwd: root, encoding: 'utf8' })
+const files = stdout
+  .trim()
   .split('\n')
+  .filter((file) => !GENERATED.includes(file))
 const long = files.filter((file) => {
   const path = join(root, file)
   const text = readFileSync(path, 'utf8')

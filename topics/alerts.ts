@@ -2,7 +2,9 @@ import { z } from 'zod'
 import { cause, count, KEPT, sessionId, type TopicContract } from './common.ts'
 import { lineExample, lineNovelty } from './novelty.ts'
 
-/** A line that stands out among the last thousand of its session, by the share that the worker was told (docs/watch.md). */
+/**
+ * A line that stands out among the last thousand of its session, by the share that the worker was told (docs/watch.md).
+ */
 export const alert = z.strictObject({
   type: z.literal('alert'),
   version: z.literal(1),

@@ -1,4 +1,6 @@
-/** The topics as an AsyncAPI 3.0 document: the same schemas, with the names of a prefix and what Kafka needs to know. */
+/**
+ * The topics as an AsyncAPI 3.0 document: the same schemas, with the names of a prefix and what Kafka needs to know.
+ */
 import type { TopicContract } from './common.ts'
 import { jsonSchema, TOPICS, topicNames } from './index.ts'
 

@@ -10,8 +10,8 @@ const onceOf = z.strictObject({
   attempt: z.string().min(1).max(MOST_ONCE.attempt),
 })
 /**
- * What is to be done once, however often it is sent: of the events of a session with this key, those of one attempt alone are taken, that whose event
- * comes first. An attempt is one sending of them all, and has a name of its own.
+ * What is to be done once, however often it is sent: of the events of a session with this key, those of one attempt
+ * alone are taken, that whose event comes first. An attempt is one sending of them all, and has a name of its own.
  */
 const once = onceOf.optional()
 
@@ -25,7 +25,10 @@ export const MAX_BIASED = 1024
 export const MAX_STOP_TOKENS = 64
 /** Likeliest tokens that a record lists beside each token, at most. */
 export const MAX_TOP_LOGPROBS = 20
-/** The engine refuses a smaller temperature. An event that the engine refuses would stop the partition, so the schema refuses it first. */
+/**
+ * The engine refuses a smaller temperature. An event that the engine refuses would stop the partition, so the schema
+ * refuses it first.
+ */
 export const MIN_TEMPERATURE = 1e-6
 
 const forkOf = z.strictObject({
@@ -44,8 +47,8 @@ export const open = z.strictObject({
   /** Tell of each line that was read what was new about it, with each observation. */
   novelty: z.boolean().default(false),
   /**
-   * With `novelty`: a regular expression (docs/grammars.md) that is found in the first line of a record of several lines, such as a stack trace. A line
-   * without it belongs to the record before, and a record is told of as one line.
+   * With `novelty`: a regular expression (docs/grammars.md) that is found in the first line of a record of several
+   * lines, such as a stack trace. A line without it belongs to the record before, and a record is told of as one line.
    */
   join: z.string().min(1).max(MAX_JOIN).optional(),
   /** Of a model with a memory outside: tell what the memory did, in `remembered` observations. */
@@ -55,13 +58,15 @@ export const open = z.strictObject({
   /** Emit the mean of the hidden vectors of what was read, and the last one, with each observation. */
   embedding: z.boolean().default(false),
   /**
-   * The session begins as a fork of this one, of the same partition: with its state, clock, chain and sums as they are after all of its
-   * records before this one. Only where the session is new or closed.
+   * The session begins as a fork of this one, of the same partition: with its state, clock, chain and sums as they are
+   * after all of its records before this one. Only where the session is new or closed.
    */
   from: forkOf.optional(),
 })
 
-/** Text to read: as a string, or as base64 `bytes` where the text is not valid UTF-8 (or was cut inside a character). */
+/**
+ * Text to read: as a string, or as base64 `bytes` where the text is not valid UTF-8 (or was cut inside a character).
+ */
 export const text = z.union([
   z.strictObject({ type: z.literal('text'), id, once, text: z.string() }),
   z.strictObject({ type: z.literal('text'), id, once, bytes: z.base64() }),
@@ -73,12 +78,18 @@ export const tokens = z.strictObject({ type: z.literal('tokens'), id, once, toke
 const isSchema = (value: unknown): boolean =>
   typeof value === 'boolean' || (typeof value === 'object' && value !== null && !Array.isArray(value))
 
-/** Which reading of grammars an event means. A new one gets a new number, and this stays the one that is meant where none is named. */
+/**
+ * Which reading of grammars an event means. A new one gets a new number, and this stays the one that is meant where
+ * none is named.
+ */
 const version = z.literal(1).default(1)
 
 const callText = z.string().max(256)
 
-/** What binds an answer: see docs/grammars.md. How large it may be, and what it may say, is checked when the event has its turn. */
+/**
+ * What binds an answer: see docs/grammars.md. How large it may be, and what it may say, is checked when the event has
+ * its turn.
+ */
 export const grammar = z.discriminatedUnion('type', [
   /** A JSON object. */
   z.strictObject({ type: z.literal('json'), version }),
@@ -92,7 +103,10 @@ export const grammar = z.discriminatedUnion('type', [
   z.strictObject({ type: z.literal('regex'), version, pattern: z.string() }),
   /** A text that the rule `root` of this grammar in GBNF reads. */
   z.strictObject({ type: z.literal('gbnf'), version, text: z.string() }),
-  /** Calls of tools: `open`, the calls, `close`. A call is `before`, the name of its tool, `middle`, the arguments as a JSON object, `after`. */
+  /**
+   * Calls of tools: `open`, the calls, `close`. A call is `before`, the name of its tool, `middle`, the arguments as a
+   * JSON object, `after`.
+   */
   z.strictObject({
     type: z.literal('calls'),
     version,
@@ -131,7 +145,10 @@ const biases = z
   )
   .refine((map) => Object.keys(map).length <= MAX_BIASED, `expected at most ${MAX_BIASED} entries`)
 
-/** A request to continue, at most up to the tokenizer's end of text. Sampled tokens are fed to the memory like tokens that are read. */
+/**
+ * A request to continue, at most up to the tokenizer's end of text. Sampled tokens are fed to the memory like tokens
+ * that are read.
+ */
 export const generate = z.strictObject({
   type: z.literal('generate'),
   id,
@@ -152,8 +169,8 @@ export const generate = z.strictObject({
   /** Keep the tokens that have at least this share of the likeliest one's probability; 0 keeps all. */
   minP: z.number().min(0).max(1).default(0),
   /**
-   * Penalties of tokens that were generated for the request, or are among the last `penaltyLast` ids that the context was fed before it.
-   * Positive logits are divided by `repetitionPenalty`, others multiplied with it.
+   * Penalties of tokens that were generated for the request, or are among the last `penaltyLast` ids that the context
+   * was fed before it. Positive logits are divided by `repetitionPenalty`, others multiplied with it.
    */
   repetitionPenalty: z.number().min(0.01).max(100).default(1),
   /** Is subtracted from the logit of each of them. */
@@ -180,15 +197,19 @@ export const generate = z.strictObject({
 })
 
 /**
- * The end of a request of this session that stands before this event and is not over: it ends as soon as it can, whatever else waits in the
- * session; a `generate` with `finish: "cancelled"`, an `adapt` with `endedBy: "cancel"`, having learnt nothing.
+ * The end of a request of this session that stands before this event and is not over: it ends as soon as it can,
+ * whatever else waits in the session; a `generate` with `finish: "cancelled"`, an `adapt` with `endedBy: "cancel"`,
+ * having learnt nothing.
  */
 export const cancel = z.strictObject({ type: z.literal('cancel'), id, requestId: generate.shape.requestId })
 
 /** The end of a document. With `reset` the memory returns to its first state; the clock is not set back. */
 export const boundary = z.strictObject({ type: z.literal('boundary'), id, once, reset: z.boolean().default(false) })
 
-/** Of a model with a memory outside: archives the whole blocks of its window, but for those that memory.json keeps (`summarize_keep`). */
+/**
+ * Of a model with a memory outside: archives the whole blocks of its window, but for those that memory.json keeps
+ * (`summarize_keep`).
+ */
 export const archive = z.strictObject({ type: z.literal('archive'), id, once })
 
 /** Of a model with a memory outside: brings archived blocks back: these, or those that memory.json's policy chooses. */
@@ -202,7 +223,10 @@ export const retrieve = z.strictObject({
 /** Evaluations of one adaptation: with its window each is a pass over at most 65,536 tokens. */
 export const MAX_EVALUATIONS = 65_536
 
-/** Of a model that adapts: the session learns the tokens that it read last, with a budget of so many evaluations (docs/perspective.md). */
+/**
+ * Of a model that adapts: the session learns the tokens that it read last, with a budget of so many evaluations
+ * (docs/perspective.md).
+ */
 export const adapt = z.strictObject({
   type: z.literal('adapt'),
   id,
@@ -217,7 +241,10 @@ export const adapt = z.strictObject({
 /** The end of a session. Only `open` may follow: it begins a new context on the same clock. */
 export const close = z.strictObject({ type: z.literal('close'), id, once })
 
-/** The session is deleted, whatever its status: its head and its stored state go, and a later event of its id begins a new session. */
+/**
+ * The session is deleted, whatever its status: its head and its stored state go, and a later event of its id begins a
+ * new session.
+ */
 export const deletion = z.strictObject({ type: z.literal('delete'), id })
 
 /** The schema of each type of event, in the order in which messages name them. */

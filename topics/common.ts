@@ -1,6 +1,9 @@
 import { z } from 'zod'
 
-/** A session id is the record's key: 1 to 512 characters (UTF-16 units), as UTF-8. The empty key is reserved for the partition cursor. */
+/**
+ * A session id is the record's key: 1 to 512 characters (UTF-16 units), as UTF-8. The empty key is reserved for the
+ * partition cursor.
+ */
 export const sessionId = z.string().min(1).max(512)
 
 /** Whole numbers that JSON carries exactly. */
@@ -39,7 +42,10 @@ export interface TopicContract {
   readonly examples: readonly unknown[]
 }
 
-/** Settings of a topic that is kept until it is trimmed: no record that a resume or a verification needs is deleted by age or size. */
+/**
+ * Settings of a topic that is kept until it is trimmed: no record that a resume or a verification needs is deleted by
+ * age or size.
+ */
 export const KEPT = {
   'cleanup.policy': 'delete',
   'retention.ms': '-1',
@@ -53,6 +59,9 @@ export const MOST_ONCE = { key: 64, attempt: 256 }
 /** Characters of the regular expression that begins a record of several lines. */
 export const MAX_JOIN = 256
 
-/** What ended a request before its own end: a `cancel` event, a `delete` event of its session, or the worker, whose time for an adaptation was over. */
+/**
+ * What ended a request before its own end: a `cancel` event, a `delete` event of its session, or the worker, whose time
+ * for an adaptation was over.
+ */
 export const endedBy = z.enum(['cancel', 'delete', 'time'])
 export type EndedBy = z.infer<typeof endedBy>

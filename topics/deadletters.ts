@@ -16,7 +16,10 @@ export const DEAD_LETTER_HEADERS = {
    * `{ key, headers: [[name, content]], value }`, bytes in base64.
    */
   envelope: 'continuo-envelope',
-  /** `computation/512`, on the event at which its session was set aside: the cause (topics/state.ts), and how many of its tokens were fed. */
+  /**
+   * `computation/512`, on the event at which its session was set aside: the cause (topics/state.ts), and how many of
+   * its tokens were fed.
+   */
   stopped: 'continuo-stopped',
   /** On an event of another attempt: the offset of the first event with the key of its `once`. */
   first: 'continuo-first',

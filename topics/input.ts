@@ -4,8 +4,9 @@ import { generate } from './chunks.ts'
 import { count } from './common.ts'
 
 /**
- * Where the partition of a session comes from. `murmur2`: Kafka's Java clients and kafkajs; `crc32`: librdkafka, and what is built on it
- * (kcat, Confluent's Python, Go and .NET clients); `any`: from something that Continuo does not check.
+ * Where the partition of a session comes from. `murmur2`: Kafka's Java clients and kafkajs; `crc32`: librdkafka, and
+ * what is built on it (kcat, Confluent's Python, Go and .NET clients); `any`: from something that Continuo does not
+ * check.
  */
 export const PARTITIONERS = ['murmur2', 'crc32', 'any'] as const
 /** How clients choose the partition of a key. */
@@ -13,7 +14,10 @@ export type Partitioner = (typeof PARTITIONERS)[number]
 
 const name = z.string().min(1).max(512)
 
-/** Where the session of a record comes from, if not from its key: the value of a header, the partition, or one name for all. */
+/**
+ * Where the session of a record comes from, if not from its key: the value of a header, the partition, or one name for
+ * all.
+ */
 export const sessionFrom = z.discriminatedUnion('is', [
   z.strictObject({ is: z.literal('header'), name }),
   z.strictObject({ is: z.literal('partition') }),
@@ -57,8 +61,8 @@ export const inputRules = z.strictObject({
 export type InputRules = z.infer<typeof inputRules>
 
 /**
- * The input rules that a partition's cursor stores. `since`: in records from this offset on, a session that is new to the partition is refused where
- * the partitioner names another partition for its id.
+ * The input rules that a partition's cursor stores. `since`: in records from this offset on, a session that is new to
+ * the partition is refused where the partitioner names another partition for its id.
  */
 export const keptRules = inputRules.extend({ since: count })
 export type KeptRules = z.infer<typeof keptRules>

@@ -7,8 +7,10 @@ const standing = z.strictObject({
   rank: z.number().min(0).max(1).nullable(),
 })
 
-/** What was new about a line that was read (docs/watch.md). Lines are those of the session's text, whatever events it came in; one without a
- * byte is none. */
+/**
+ * What was new about a line that was read (docs/watch.md). Lines are those of the session's text, whatever events it
+ * came in; one without a byte is none.
+ */
 export const lineNovelty = z.strictObject({
   /** The number of the line in the session's context, from 1. */
   line: z.int().min(1),
@@ -25,8 +27,9 @@ export const lineNovelty = z.strictObject({
   /** The same line over and over; of lines that were told before there were rates it is missing. */
   rate: standing.optional(),
   /**
-   * Other kinds of lines that came again and again and then did not: those that were found silent at this line. `every`: lines from one to the next, as a
-   * geometric mean; `lines`: since the last one, whose first pulse is `last`. Missing where there are none.
+   * Other kinds of lines that came again and again and then did not: those that were found silent at this line.
+   * `every`: lines from one to the next, as a geometric mean; `lines`: since the last one, whose first pulse is `last`.
+   * Missing where there are none.
    */
   silence: standing
     .extend({
@@ -36,13 +39,16 @@ export const lineNovelty = z.strictObject({
         .max(3),
     })
     .optional(),
-  /** Lines of the same pattern before this one, as far as they are remembered; the first pulses of the first and the last of them. */
+  /**
+   * Lines of the same pattern before this one, as far as they are remembered; the first pulses of the first and the
+   * last of them.
+   */
   seen: count,
   first: count.optional(),
   last: count.optional(),
   /**
-   * Of a line with a rank of 0.95 or more: the line; the same with its words with digits replaced by `<*>`; and the words that cost most, bits. Longer texts
-   * are cut and end with `…`.
+   * Of a line with a rank of 0.95 or more: the line; the same with its words with digits replaced by `<*>`; and the
+   * words that cost most, bits. Longer texts are cut and end with `…`.
    */
   text: z.string().optional(),
   pattern: z.string().optional(),

@@ -7,9 +7,10 @@ const common = { version: z.literal(1), session: sessionId, cause }
 export const opened = z.strictObject({ type: z.literal('opened'), ...common, pulse: count })
 
 /**
- * The result of reading one input event. Each text and tokens event gives one; generate, boundary and close give one where they
- * flushed text that the tokenizer held back. With `surprisal`, a record of more than `SURPRISAL_SPAN` tokens gives one for each span,
- * all but the last with `last: false`; with `novelty` one of more than `NOVELTY_SPAN` lines does.
+ * The result of reading one input event. Each text and tokens event gives one; generate, boundary and close give one
+ * where they flushed text that the tokenizer held back. With `surprisal`, a record of more than `SURPRISAL_SPAN` tokens
+ * gives one for each span, all but the last with `last: false`; with `novelty` one of more than `NOVELTY_SPAN` lines
+ * does.
  */
 export const observed = z.strictObject({
   type: z.literal('observed'),
@@ -29,8 +30,8 @@ export const observed = z.strictObject({
   /** The lines that ended with these tokens; only where `open` asked with `novelty`. */
   lines: z.array(lineNovelty).optional(),
   /**
-   * Of the hidden vectors behind these tokens, from which the model computes what comes next: their mean, and the last one, f32 little-endian [channels] in
-   * base64. Only where `open` asked with `embedding`, and a token was read.
+   * Of the hidden vectors behind these tokens, from which the model computes what comes next: their mean, and the last
+   * one, f32 little-endian [channels] in base64. Only where `open` asked with `embedding`, and a token was read.
    */
   embedding: z.strictObject({ mean: z.base64(), last: z.base64() }).optional(),
   last: z.boolean(),
@@ -85,7 +86,10 @@ export const adapted = z.strictObject({
   tokens: count,
   /** Evaluations used. */
   evaluations: count,
-  /** The first `MOST_STAGES` of them: loss and anchor of the parameters before and of those tried, which stay where they are accepted. */
+  /**
+   * The first `MOST_STAGES` of them: loss and anchor of the parameters before and of those tried, which stay where they
+   * are accepted.
+   */
   stages: z
     .array(
       z.strictObject({

@@ -18,7 +18,10 @@ import { lineNovelty } from './novelty.ts'
 export const streamCursor = z.strictObject({
   topic: z.string(),
   partition: count,
-  /** The input record that the session is reading, or the last one that it finished; −1 before any (an imported session). */
+  /**
+   * The input record that the session is reading, or the last one that it finished; −1 before any (an imported
+   * session).
+   */
   offset: z.int().min(-1),
   /** Tokens of that record already fed, read and generated together. */
   token: count,
@@ -72,8 +75,8 @@ export const span = z
     /** Missing where the session does not ask for `novelty`, or no line ended yet. */
     lines: z.array(lineNovelty).optional(),
     /**
-     * Of the hidden vectors behind its tokens [channels]: their sum, f64, and the last one, f32, little-endian in base64. Missing where the session does not
-     * ask for `embedding`, or no token was read yet.
+     * Of the hidden vectors behind its tokens [channels]: their sum, f64, and the last one, f32, little-endian in
+     * base64. Missing where the session does not ask for `embedding`, or no token was read yet.
      */
     hidden: z.strictObject({ sum: z.base64(), last: z.base64() }).optional(),
   })
@@ -89,15 +92,19 @@ export const snapshotRef = z.strictObject({
   parts: z.int().min(1),
   bytes: z.int().min(1),
   sha256,
-  /** Blobs that the snapshot names, and their bytes; missing where it names none. `in`: missing where a folder or S3 has them. */
+  /**
+   * Blobs that the snapshot names, and their bytes; missing where it names none. `in`: missing where a folder or S3 has
+   * them.
+   */
   blobs: z.strictObject({ count: z.int().min(1), bytes: z.int().min(1), in: z.literal('topic').optional() }).optional(),
 })
 /** Where a head says that the snapshot of its session is. */
 export type SnapshotRef = z.infer<typeof snapshotRef>
 
 /**
- * Why a session was set aside. `computation`: its state stopped being finite. A replay of its events leads to the same. `storage`: its
- * stored state is lost or damaged. That does not follow from its events, so a replay takes it from this record.
+ * Why a session was set aside. `computation`: its state stopped being finite. A replay of its events leads to the same.
+ * `storage`: its stored state is lost or damaged. That does not follow from its events, so a replay takes it from this
+ * record.
  */
 export const stopped = z.strictObject({
   cause: z.enum(['computation', 'storage']),
@@ -144,17 +151,24 @@ export const head = z.strictObject({
   cursor: streamCursor,
   conductor,
   chain,
-  /** Offset of the session's first record, where a replay without a snapshot begins. −1: imported, so its first events are not in this log. */
+  /**
+   * Offset of the session's first record, where a replay without a snapshot begins. −1: imported, so its first events
+   * are not in this log.
+   */
   born: z.int().min(-1),
   /** Where the record at `born` forked the session from, as it was then; missing in a session that is no fork. */
   from: z.strictObject({ session: sessionId, pulse: count, chain }).optional(),
   /** Of a model with a memory outside: how many blocks of the context are archived; missing where it is 0. */
   archived: count.optional(),
-  /** Where every so many records ask to continue: the records read since the last request; missing where there are none. */
+  /**
+   * Where every so many records ask to continue: the records read since the last request; missing where there are none.
+   */
   unanswered: count.optional(),
   /** What was done once, the last one last; missing where nothing was asked for so. */
   claims: z.array(claim).min(1).max(MOST_CLAIMS).optional(),
-  /** Lines judged in this context, and the first half of a sha256 over what was said of each; missing before the first. */
+  /**
+   * Lines judged in this context, and the first half of a sha256 over what was said of each; missing before the first.
+   */
   novelty: z.strictObject({ lines: count, digest: chain }).optional(),
   totals: z.strictObject({ tokens: count, predictions: count, nats: z.number(), generated: count }),
   /** The observation in progress: spans the record's tokens since the last `observed` event. */
@@ -166,8 +180,9 @@ export const head = z.strictObject({
 export type Head = z.infer<typeof head>
 
 /**
- * The head inside a snapshot. `recent`: the ids that its context was fed last, i32 little-endian in base64; missing where there are none. `judged`: what is
- * remembered of the lines that were read (src/novelty), base64; missing where nothing is.
+ * The head inside a snapshot. `recent`: the ids that its context was fed last, i32 little-endian in base64; missing
+ * where there are none. `judged`: what is remembered of the lines that were read (src/novelty), base64; missing where
+ * nothing is.
  */
 export const snapshotHead = head.extend({ recent: z.base64().optional(), judged: z.base64().optional() })
 export type SnapshotHead = z.infer<typeof snapshotHead>
@@ -196,19 +211,22 @@ export const partitionCursor = z.strictObject({
   /** How the records of the input are read. An older version wrote none; its cursor fits either format. */
   format: z.enum(['json', 'text']).optional(),
   /**
-   * From which input record on the ids that sessions were fed are known, and penalties count them: 0, or where a version took over that
-   * keeps them. An older version wrote none.
+   * From which input record on the ids that sessions were fed are known, and penalties count them: 0, or where a
+   * version took over that keeps them. An older version wrote none.
    */
   history: count.optional(),
-  /** Missing where an older version made the cursor, which took every session in every partition, or no worker has read yet. */
+  /**
+   * Missing where an older version made the cursor, which took every session in every partition, or no worker has read
+   * yet.
+   */
   input: keptRules.optional(),
 })
 /** Where a partition stands: its watermark, and the finished records beyond it. */
 export type PartitionCursor = z.infer<typeof partitionCursor>
 
 /**
- * A `cancel` took effect: the request of this session in the input record at `offset` ended after `index` tokens. When a cancel is read
- * depends on time, so nothing else tells: whoever computes the request again obeys this record.
+ * A `cancel` took effect: the request of this session in the input record at `offset` ended after `index` tokens. When
+ * a cancel is read depends on time, so nothing else tells: whoever computes the request again obeys this record.
  */
 export const cancelled = z.strictObject({
   type: z.literal('cancelled'),
@@ -228,7 +246,10 @@ export const cancelled = z.strictObject({
 /** Where a cancelled request ended. */
 export type Cancelled = z.infer<typeof cancelled>
 
-/** A deleted session: no head of its key that stands before this record counts any more. The record itself is garbage from the start. */
+/**
+ * A deleted session: no head of its key that stands before this record counts any more. The record itself is garbage
+ * from the start.
+ */
 export const tombstone = z.strictObject({
   type: z.literal('deleted'),
   version: z.literal(1),

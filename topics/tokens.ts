@@ -14,17 +14,20 @@ export const generated = z.strictObject({
   text: z.string(),
   /** ln p of each id under the model at temperature 1. */
   logprobs: z.array(z.number()),
-  /** Where the request asked: of each token the likeliest ones in its place, the likeliest first, on a tie the lower id first. */
+  /**
+   * Where the request asked: of each token the likeliest ones in its place, the likeliest first, on a tie the lower id
+   * first.
+   */
   topLogprobs: z.array(z.array(z.strictObject({ id: count, logprob: z.number() }))).optional(),
   /** The tokens were fed at pulses `fromPulse` … `toPulse − 1`. */
   fromPulse: count,
   toPulse: count,
   /**
-   * `null` while the request goes on. `length`: all requested tokens were generated; `stop`: a stop string was generated; `eos`: the
-   * model drew an end token (which is neither in `ids` nor fed); `grammar`: the request's grammar has ended, and nothing may follow;
-   * `blocked`: it has not, and no token of the model may follow; `context`: the context has no position left; `stopped`: the session
-   * was set aside, and the dead letter of the request says why; `cancelled`: a `cancel` ended it. But for `length` and `stop`, `ids` may be empty;
-   * with `cancelled` it is.
+   * `null` while the request goes on. `length`: all requested tokens were generated; `stop`: a stop string was
+   * generated; `eos`: the model drew an end token (which is neither in `ids` nor fed); `grammar`: the request's grammar
+   * has ended, and nothing may follow; `blocked`: it has not, and no token of the model may follow; `context`: the
+   * context has no position left; `stopped`: the session was set aside, and the dead letter of the request says why;
+   * `cancelled`: a `cancel` ended it. But for `length` and `stop`, `ids` may be empty; with `cancelled` it is.
    */
   finish: z.enum(['length', 'stop', 'eos', 'grammar', 'blocked', 'context', 'stopped', 'cancelled']).nullable(),
   cause,

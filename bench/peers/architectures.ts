@@ -1,6 +1,6 @@
 /**
- * Small models of the architectures that both sides read from GGUF: the tensors and keys that llama.cpp's converter writes for each, with
- * random numbers. Sizes are such that every kind of layer is there, twice where there is room.
+ * Small models of the architectures that both sides read from GGUF: the tensors and keys that llama.cpp's converter
+ * writes for each, with random numbers. Sizes are such that every kind of layer is there, twice where there is room.
  */
 import { type Rwkv7Sizes, rwkv7MetadataOf, rwkv7Tensors } from './rwkv7.ts'
 import {
@@ -21,7 +21,10 @@ import { matrix, type TensorSpec } from './tensors.ts'
 
 export interface SmallModel extends Omit<Shape, 'layers'> {
   readonly name: string
-  /** Products round activations to the format of their matrix, and a rounded score may choose another expert: F32 alone is compared. */
+  /**
+   * Products round activations to the format of their matrix, and a rounded score may choose another expert: F32 alone
+   * is compared.
+   */
   readonly routed?: true
 }
 

@@ -1,13 +1,15 @@
 /**
- * Continuo's engine beside llama.cpp, both in this process: checks that they compute the same model, then measures their speed.
+ * Continuo's engine beside llama.cpp, both in this process: checks that they compute the same model, then measures
+ * their speed.
  *
  *   node make-models.ts && node bench.ts [--threads 2] [--rounds 9] [--sessions 16] [--only rwkv7-f16,gpt2-q8] [--tries 4] [--default-pool]
  *
- * Each side runs at its best: libuv's pool has one thread (pool.ts), so that llama.cpp's threads have the CPUs to themselves.
- * `--default-pool` leaves the pool as a Node program finds it.
+ * Each side runs at its best: libuv's pool has one thread (pool.ts), so that llama.cpp's threads have the CPUs to
+ * themselves. `--default-pool` leaves the pool as a Node program finds it.
  *
- * Every round runs every measure on both sides, one after the other, with another side first in the next round, and probes the speed of
- * the machine. Figures are medians with the least and the greatest round; a ratio is the median of the rounds' ratios.
+ * Every round runs every measure on both sides, one after the other, with another side first in the next round, and
+ * probes the speed of the machine. Figures are medians with the least and the greatest round; a ratio is the median of
+ * the rounds' ratios.
  */
 import { existsSync } from 'node:fs'
 import { cpus } from 'node:os'

@@ -1,6 +1,7 @@
 /**
- * Repeats runs that other processes disturbed. Threads of llama.cpp wait for each other by spinning: when another process takes one of
- * their CPUs, they slow down by an order of magnitude. Such a round would say nothing about llama.cpp on a machine of its own.
+ * Repeats runs that other processes disturbed. Threads of llama.cpp wait for each other by spinning: when another
+ * process takes one of their CPUs, they slow down by an order of magnitude. Such a round would say nothing about
+ * llama.cpp on a machine of its own.
  */
 import { readFileSync } from 'node:fs'
 import { availableParallelism } from 'node:os'
@@ -16,7 +17,9 @@ const LOOK = 500
 /** Clock ticks a second in /proc/stat. */
 const TICKS = 100
 
-/** Busy seconds of all CPUs together, from the first line of /proc/stat: user nice system idle iowait irq softirq steal. */
+/**
+ * Busy seconds of all CPUs together, from the first line of /proc/stat: user nice system idle iowait irq softirq steal.
+ */
 const busySeconds = (): number => {
   const [user = 0, nice = 0, system = 0, , , irq = 0, softirq = 0, steal = 0] = readFileSync('/proc/stat', 'utf8')
     .split('\n', 1)[0]!

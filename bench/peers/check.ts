@@ -1,23 +1,30 @@
 /**
  * Checks that two sides compute the same model: feeds the same ids to both and compares all logits.
  *
- * Both sides have the same weights, but llama.cpp rounds the activations of a product in the format of its matrix: to f16, to bf16, or
- * to 8 bits in groups of 32; keys and values it keeps in f16. The engine rounds activations for q8 only. So the logits differ by these roundings, and a greedy token may differ where
- * two logits are closer than that. In its first tokens RWKV-7 magnifies roundings, because the norm of a head divides by a state that is
- * still small; so the prompts have some length. The logits of two different models are about as far apart as unrelated logits; the
+ * Both sides have the same weights, but llama.cpp rounds the activations of a product in the format of its matrix: to
+ * f16, to bf16, or to 8 bits in groups of 32; keys and values it keeps in f16. The engine rounds activations for q8
+ * only. So the logits differ by these roundings, and a greedy token may differ where two logits are closer than that.
+ * In its first tokens RWKV-7 magnifies roundings, because the norm of a head divides by a state that is still small; so
+ * the prompts have some length. The logits of two different models are about as far apart as unrelated logits; the
  * report prints that distance too.
  */
 import type { Format } from './formats.ts'
 import { median } from './report.ts'
 import type { Side } from './side.ts'
 
-/** Ids of a prompt. A single session reads its prompt in one piece; many sessions read theirs token by token, in one batch. */
+/**
+ * Ids of a prompt. A single session reads its prompt in one piece; many sessions read theirs token by token, in one
+ * batch.
+ */
 const PROMPT = 64
 const STEPS = 48
 /** The least number of distinct greedy tokens: tokens that hardly change would check little. */
 const LEAST_DISTINCT = STEPS / 4
 
-/** The greatest difference (root mean square over the vocabulary) that rounding explains in 12 layers, as a fraction of the logits' deviation. */
+/**
+ * The greatest difference (root mean square over the vocabulary) that rounding explains in 12 layers, as a fraction of
+ * the logits' deviation.
+ */
 const tolerances: Readonly<Record<Format, number>> = {
   f32: 0.01,
   f16: 0.01,
@@ -29,8 +36,8 @@ const tolerances: Readonly<Record<Format, number>> = {
 }
 
 /**
- * What one layer rounds goes through all later ones, so differences grow with the depth, in proportion at most. Measured, from 12 layers to 24 or 26:
- * Llama in q4k 1.4 times; Qwen3.5 1.5 times in q8 and in q4k.
+ * What one layer rounds goes through all later ones, so differences grow with the depth, in proportion at most.
+ * Measured, from 12 layers to 24 or 26: Llama in q4k 1.4 times; Qwen3.5 1.5 times in q8 and in q4k.
  */
 export const toleranceOf = (format: Format, layers: number): number => tolerances[format] * Math.max(1, layers / 12)
 

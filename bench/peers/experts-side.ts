@@ -1,6 +1,6 @@
 /**
- * One side of experts.ts in a process of its own, so that its memory can be bounded: opens the model, reads a text until memory holds what it
- * can, then measures. Prints one line of JSON.
+ * One side of experts.ts in a process of its own, so that its memory can be bounded: opens the model, reads a text
+ * until memory holds what it can, then measures. Prints one line of JSON.
  */
 import { readFileSync } from 'node:fs'
 import type { ExpertOptions } from '../../src/engine/options.ts'

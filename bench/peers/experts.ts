@@ -1,23 +1,24 @@
 /**
- * A mixture of experts that does not fit into memory: Continuo's store beside llama.cpp's mapped file, of the same weights in the same bytes
- * (mixture.ts), each in processes whose memory is bounded.
+ * A mixture of experts that does not fit into memory: Continuo's store beside llama.cpp's mapped file, of the same
+ * weights in the same bytes (mixture.ts), each in processes whose memory is bounded.
  *
  *   node bench/peers/experts.ts [--dir DIR] [--rounds 5] [--tokens 128] [--threads 2] [--group DIR]
  *
- * First both sides compute the same model, or nothing is measured: two layers in f32, in which nothing is rounded that would exchange two
- * experts, then all eight in q8 (check.ts). Then in turns, --rounds times, the medians. Every run is a process of its own in a group with a
- * bound on its memory, pages of files included (memory-group.ts), from an empty page cache:
+ * First both sides compute the same model, or nothing is measured: two layers in f32, in which nothing is rounded that
+ * would exchange two experts, then all eight in q8 (check.ts). Then in turns, --rounds times, the medians. Every run is
+ * a process of its own in a group with a bound on its memory, pages of files included (memory-group.ts), from an empty
+ * page cache:
  *
  *   Continuo, store      at most this share of the experts in memory, read past the page cache
  *   Continuo, mapping    the same, but every record is copied out of a mapping of the store, whose pages are given up at once
  *   llama.cpp, mmap      the GGUF mapped, as llama.cpp does by itself; what the bound has room for stays in memory
  *
- * A bound is what a side has in memory that is no file's (measured in its first run, without a bound), for llama.cpp the weights that every
- * token needs, the share of all experts, and SLACK. llama.cpp so has room for as many experts as Continuo has; it decides on nothing, the
- * kernel does, by pages. `all` has no bound.
+ * A bound is what a side has in memory that is no file's (measured in its first run, without a bound), for llama.cpp
+ * the weights that every token needs, the share of all experts, and SLACK. llama.cpp so has room for as many experts as
+ * Continuo has; it decides on nothing, the kernel does, by pages. `all` has no bound.
  *
- * A page fault of a mapping reads ahead as much as the system is set to for the disk (read_ahead_kb, printed below); where that is more
- * than an expert it reads others, which are dropped again. Linux's own setting is 128.
+ * A page fault of a mapping reads ahead as much as the system is set to for the disk (read_ahead_kb, printed below);
+ * where that is more than an expert it reads others, which are dropped again. Linux's own setting is 128.
  *
  *   decode, prefill   tokens a second: single given tokens with logits after each, --tokens of them or as many as 10 seconds allow; 512
  *                     tokens in one call

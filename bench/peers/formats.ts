@@ -1,12 +1,16 @@
-/** The number formats of both kinds of files. GGUF and safetensors are little-endian, as is every CPU that this bench runs on. */
+/**
+ * The number formats of both kinds of files. GGUF and safetensors are little-endian, as is every CPU that this bench
+ * runs on.
+ */
 /// <reference lib="esnext.float16" />
 import { ggmlTypes } from './gguf.ts'
 
 /**
- * `q8` is GGUF's Q8_0: groups of 32 along the inputs, each 32 int8 and one f16 scale. Value = q · scale. `q4k` is its Q4_K: blocks of 256
- * along the inputs, eight groups of 32 nibbles, each with a scale and a minimum of six bits. Value = (d · scale) · q − (dmin · minimum).
- * `q4` is its Q4_0: groups of 32 nibbles and one f16 scale. Value = d · (q − 8); the same numbers are `i4` in a package. `q6k` is its Q6_K: blocks of 256, sixteen groups of 16
- * codes of six bits, each with a scale of eight. Value = (d · scale) · (q − 32).
+ * `q8` is GGUF's Q8_0: groups of 32 along the inputs, each 32 int8 and one f16 scale. Value = q · scale. `q4k` is its
+ * Q4_K: blocks of 256 along the inputs, eight groups of 32 nibbles, each with a scale and a minimum of six bits. Value
+ * = (d · scale) · q − (dmin · minimum). `q4` is its Q4_0: groups of 32 nibbles and one f16 scale. Value = d · (q − 8);
+ * the same numbers are `i4` in a package. `q6k` is its Q6_K: blocks of 256, sixteen groups of 16 codes of six bits,
+ * each with a scale of eight. Value = (d · scale) · (q − 32).
  */
 export type Format = 'f32' | 'f16' | 'bf16' | 'q8' | 'q4' | 'q4k' | 'q6k'
 /** Formats that only a GGUF file has. */
@@ -72,7 +76,10 @@ export const toQ8Blocks = ({ codes, scales }: Quantised): Uint8Array => {
 const farthestOf = (values: Float32Array): number =>
   values.reduce((far, value) => (Math.abs(value) > Math.abs(far) ? value : far), 0)
 
-/** Blocks of GGUF's Q4_0, 18 bytes: d (f16), then a byte for the codes i and i + 16. The number farthest from 0 gets the code 0. */
+/**
+ * Blocks of GGUF's Q4_0, 18 bytes: d (f16), then a byte for the codes i and i + 16. The number farthest from 0 gets the
+ * code 0.
+ */
 export const toQ4Blocks = (values: Float32Array): Uint8Array => {
   const { bytes } = ggmlTypes.q4
   const out = new Uint8Array((values.length / GROUP) * bytes)
@@ -107,7 +114,10 @@ export const fromQ4Blocks = (blocks: Uint8Array): { readonly codes: Uint8Array; 
 const K_BLOCK = 256
 const SIX_BITS = 63
 
-/** Blocks of GGUF's Q4_K, 144 bytes: d, dmin (f16), 12 bytes of scales and minima, 128 bytes of nibbles. `values` is [rows, inputs], inputs a multiple of 256. */
+/**
+ * Blocks of GGUF's Q4_K, 144 bytes: d, dmin (f16), 12 bytes of scales and minima, 128 bytes of nibbles. `values` is
+ * [rows, inputs], inputs a multiple of 256.
+ */
 export const toQ4kBlocks = (values: Float32Array): Uint8Array => {
   const out = new Uint8Array((values.length / K_BLOCK) * ggmlTypes.q4k.bytes)
   const view = new DataView(out.buffer)
@@ -132,7 +142,8 @@ export const toQ4kBlocks = (values: Float32Array): Uint8Array => {
     for (let group = 0; group < scales.length; group += 1) {
       const scale = sixBits(scales[group]!, d)
       const minimum = sixBits(minima[group]!, dmin)
-      // Groups 0 to 3: the low six bits of a byte of their own. Groups 4 to 7: four bits in a byte, the upper two above those of group − 4.
+      // Groups 0 to 3: the low six bits of a byte of their own. Groups 4 to 7: four bits in a byte, the upper two above
+      // those of group − 4.
       if (group < 4) {
         out[at + 4 + group]! |= scale
         out[at + 8 + group]! |= minimum
@@ -156,8 +167,8 @@ export const toQ4kBlocks = (values: Float32Array): Uint8Array => {
 const Q6_GROUP = 16
 
 /**
- * Blocks of GGUF's Q6_K, 210 bytes: 128 bytes of lower nibbles, 64 of upper pairs of bits, 16 scales (i8), d (f16). `values` is
- * [rows, inputs], inputs a multiple of 256.
+ * Blocks of GGUF's Q6_K, 210 bytes: 128 bytes of lower nibbles, 64 of upper pairs of bits, 16 scales (i8), d (f16).
+ * `values` is [rows, inputs], inputs a multiple of 256.
  */
 export const toQ6kBlocks = (values: Float32Array): Uint8Array => {
   const { bytes } = ggmlTypes.q6k

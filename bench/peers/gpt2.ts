@@ -22,7 +22,10 @@ const norm = (gguf: string, name: string): readonly TensorSpec[] => [
 /** Its head is a matrix of its own, and its projections have outputs first. */
 const isQuantised = (format: Format): boolean => isPackageFormat(format) || GGUF_ONLY.has(format)
 
-/** Sixteen-bit packages have the projections in the layout of Hugging Face, [inputs, outputs]; quantised ones need [outputs, inputs], as files without a package have them. */
+/**
+ * Sixteen-bit packages have the projections in the layout of Hugging Face, [inputs, outputs]; quantised ones need
+ * [outputs, inputs], as files without a package have them.
+ */
 const layer = (l: number, format: Format): readonly TensorSpec[] => {
   const role = isQuantised(format) ? 'matrix' : 'fromRight'
   const theirs = (name: string): string => `blk.${l}.${name}`
@@ -42,9 +45,9 @@ const layer = (l: number, format: Format): readonly TensorSpec[] => {
 }
 
 /**
- * The position embeddings are the largest: otherwise a random model with a tied head would choose the same token for ever, and greedy
- * steps would check little. The head is the embedding; a quantised file has it a second time, quantised, so that both sides can read it like
- * their other matrices.
+ * The position embeddings are the largest: otherwise a random model with a tied head would choose the same token for
+ * ever, and greedy steps would check little. The head is the embedding; a quantised file has it a second time,
+ * quantised, so that both sides can read it like their other matrices.
  */
 export const gpt2Tensors = (format: Format, positions: number = P): readonly TensorSpec[] => {
   const embedding = { deviation: 0.1, seed: 'wte' }

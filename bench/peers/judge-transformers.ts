@@ -1,11 +1,11 @@
 /**
- * transformers as a judge: small random models of every family, written and computed by Hugging Face's library, opened here as any package
- * is. The logits of every position must be the same within TOLERANCE, however the tokens are cut.
+ * transformers as a judge: small random models of every family, written and computed by Hugging Face's library, opened
+ * here as any package is. The logits of every position must be the same within TOLERANCE, however the tokens are cut.
  *
  *   node judge-transformers.ts [--python transformers/venv/bin/python] [--only llama,falcon_h1] [--folder DIR]
  *
- * `--folder`: packages that `transformers/make.py` wrote before; without it they are written anew. Ends with 1 where a family differs, or
- * refuses what transformers computes; a setting that is refused on purpose is in REFUSED.
+ * `--folder`: packages that `transformers/make.py` wrote before; without it they are written anew. Ends with 1 where a
+ * family differs, or refuses what transformers computes; a setting that is refused on purpose is in REFUSED.
  */
 import { spawnSync } from 'node:child_process'
 import { readFileSync } from 'node:fs'

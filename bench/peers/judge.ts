@@ -3,8 +3,8 @@
  *
  *   node judge.ts [--only llama,mamba2] [--formats f32,f16,q8,q4,q4k,q6k] [--threads 2] [--sessions 4]
  *
- * The models are small and random (architectures.ts), and those of the bench where `npm run models` wrote them. Ends with 1 where the sides
- * differ by more than rounding explains (check.ts).
+ * The models are small and random (architectures.ts), and those of the bench where `npm run models` wrote them. Ends
+ * with 1 where the sides differ by more than rounding explains (check.ts).
  */
 import { existsSync, mkdirSync } from 'node:fs'
 import { dirname, join } from 'node:path'

@@ -1,6 +1,7 @@
 /**
- * The addon in node-llama-cpp's prebuilt package: the part of its binding that this bench calls. The package's own JavaScript (queues,
- * sequences, token objects) is not used, so that a step costs one promise and the call of `llama_decode`.
+ * The addon in node-llama-cpp's prebuilt package: the part of its binding that this bench calls. The package's own
+ * JavaScript (queues, sequences, token objects) is not used, so that a step costs one promise and the call of
+ * `llama_decode`.
  */
 import { readFileSync } from 'node:fs'
 import { createRequire } from 'node:module'

@@ -1,15 +1,17 @@
 /**
- * Long prompts: Continuo's engine beside llama.cpp, both in this process, from the same GGUF files, keys and values in f16.
+ * Long prompts: Continuo's engine beside llama.cpp, both in this process, from the same GGUF files, keys and values in
+ * f16.
  *
  *   node make-models.ts long && node long.ts [--only llama-0.1b-long-f16,…] [--depths 0,8192,32768] [--rounds 3]
  *     [--read 512] [--steps 32] [--threads 2] [--batch 512] [--flash on,off] [--tries 4] [--states DIR] [--clock cpu]
  *
- * At each depth a session stands behind so many tokens; it reads --read tokens more (prefill) and generates --steps (decode). Reading all of a
- * long prompt in every round would take hours, so the depths are read once, and every run starts from there: Continuo from a
- * fork, llama.cpp from a file of its own (in DIR, to be used again, or in a folder that goes away). Rounds are interleaved as in bench.ts.
- * On a machine with other work take `--threads 1 --clock cpu`: speeds by the processor time of this process, which waits for nothing then; nothing is
- * put against the probe, which goes by the clock.
- * llama.cpp counts with flash attention or without, whichever has the better median of a measure; both are printed.
+ * At each depth a session stands behind so many tokens; it reads --read tokens more (prefill) and generates --steps
+ * (decode). Reading all of a long prompt in every round would take hours, so the depths are read once, and every run
+ * starts from there: Continuo from a fork, llama.cpp from a file of its own (in DIR, to be used again, or in a folder
+ * that goes away). Rounds are interleaved as in bench.ts. On a machine with other work take `--threads 1 --clock cpu`:
+ * speeds by the processor time of this process, which waits for nothing then; nothing is put against the probe, which
+ * goes by the clock. llama.cpp counts with flash attention or without, whichever has the better median of a measure;
+ * both are printed.
  */
 import { existsSync, mkdtempSync, rmSync } from 'node:fs'
 import { cpus, tmpdir } from 'node:os'
@@ -240,10 +242,15 @@ const measuresOf = ({ vocabulary }: LongModel): readonly Measure[] =>
     ]
   })
 
-/** llama.cpp's flash attention of one query sums values in f16: over thousands of positions they differ by several percent where its other way does not. */
+/**
+ * llama.cpp's flash attention of one query sums values in f16: over thousands of positions they differ by several
+ * percent where its other way does not.
+ */
 const FLASH = 10
 
-/** Whether the logits behind each depth are the same but for roundings. Every depth is come to here for the first time. */
+/**
+ * Whether the logits behind each depth are the same but for roundings. Every depth is come to here for the first time.
+ */
 const sameModel = async (model: LongModel, sides: readonly LongSide[]): Promise<boolean> => {
   let same = true
   for (const depth of depths) {
@@ -286,7 +293,10 @@ const runRound = async (
   }
 }
 
-/** Each side's speed, the ratio to the better llama.cpp, and for decoding the bytes read over what memory gave in the same round. */
+/**
+ * Each side's speed, the ratio to the better llama.cpp, and for decoding the bytes read over what memory gave in the
+ * same round.
+ */
 const printMeasure = (
   model: LongModel,
   sides: readonly LongSide[],

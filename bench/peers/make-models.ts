@@ -1,5 +1,6 @@
 /**
- * Writes the models of the bench, random weights from fixed seeds: as GGUF, and those with a configuration as a Continuo package, too.
+ * Writes the models of the bench, random weights from fixed seeds: as GGUF, and those with a configuration as a
+ * Continuo package, too.
  *
  *   node make-models.ts [llama-0.1b-f16,qwen35-0.1b-q8]
  *   node make-models.ts long     those of long.ts

@@ -1,10 +1,11 @@
 /**
- * Programs with a bound on their memory, pages of files included: groups of processes (cgroups) below the group that this process is in,
- * so what bounds this process bounds them too. A mapped file is then in memory as far as the bound has room for it, and the kernel reads it
- * again where it has not.
+ * Programs with a bound on their memory, pages of files included: groups of processes (cgroups) below the group that
+ * this process is in, so what bounds this process bounds them too. A mapped file is then in memory as far as the bound
+ * has room for it, and the kernel reads it again where it has not.
  *
- * Linux has two interfaces: groups of memory alone (version 1), and groups of everything (version 2), where a group that has processes has no
- * groups below it; `parent` is then the folder of a group without processes in which groups of memory may be made.
+ * Linux has two interfaces: groups of memory alone (version 1), and groups of everything (version 2), where a group
+ * that has processes has no groups below it; `parent` is then the folder of a group without processes in which groups
+ * of memory may be made.
  */
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'

@@ -1,10 +1,11 @@
 /**
- * A random mixture of experts that is written twice, as GGUF of the architecture `qwen3moe` and as a package `qwen3_moe`, with the same
- * numbers: layers of 1,024 channels, 64 experts of 256 inner channels in each, of which a token goes to 2. In q8 an expert is 786,432
- * codes and 24,576 scales, 835,584 bytes on both sides, in Continuo's store (204 pages, nothing is padded) as in the GGUF.
+ * A random mixture of experts that is written twice, as GGUF of the architecture `qwen3moe` and as a package
+ * `qwen3_moe`, with the same numbers: layers of 1,024 channels, 64 experts of 256 inner channels in each, of which a
+ * token goes to 2. In q8 an expert is 786,432 codes and 24,576 scales, 835,584 bytes on both sides, in Continuo's store
+ * (204 pages, nothing is padded) as in the GGUF.
  *
- * Where two experts are nearly equal to the router, rounding of activations may exchange them. So that logits can still be compared, an
- * expert adds little to the sum that it is a part of.
+ * Where two experts are nearly equal to the router, rounding of activations may exchange them. So that logits can still
+ * be compared, an expert adds little to the sum that it is a part of.
  */
 import type { MetaValue } from './gguf.ts'
 import { ends, headKeys, layersOf, metadataOf, norm, product } from './shapes.ts'
@@ -109,5 +110,8 @@ export const mixtureOf = (layers: number): Mixture => ({
   },
 })
 
-/** Bytes of the experts of so many layers in q8, on either side: a code for each number, and for 32 of them a scale of two bytes. */
+/**
+ * Bytes of the experts of so many layers in q8, on either side: a code for each number, and for 32 of them a scale of
+ * two bytes.
+ */
 export const expertBytes = (layers: number): number => layers * EXPERTS * 3 * F * C * (1 + 2 / 32)

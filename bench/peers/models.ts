@@ -133,7 +133,10 @@ export const benchModels: readonly BenchModel[] = [
   ...ggufFormats.map(ggufOf('qwen35', '0.5b', 'Qwen3.5', qwen35(qwenLarge))),
 ]
 
-/** A model of the bench of long prompts, and the numbers that its keys and values of a position have in all layers together. */
+/**
+ * A model of the bench of long prompts, and the numbers that its keys and values of a position have in all layers
+ * together.
+ */
 export interface LongModel extends BenchModel {
   readonly cached: number
 }

@@ -1,7 +1,8 @@
 /**
- * libuv's thread pool. The binding computes every `llama_decode` on one of its threads, by default on four of them by turns, and
- * llama.cpp's own threads stand beside them. With one thread in the pool, all steps are computed on the same thread, and llama.cpp
- * decodes one session about twice as fast here. libuv reads the size once, before a script can set it: so it is set for a child.
+ * libuv's thread pool. The binding computes every `llama_decode` on one of its threads, by default on four of them by
+ * turns, and llama.cpp's own threads stand beside them. With one thread in the pool, all steps are computed on the same
+ * thread, and llama.cpp decodes one session about twice as fast here. libuv reads the size once, before a script can
+ * set it: so it is set for a child.
  */
 import { spawnSync } from 'node:child_process'
 

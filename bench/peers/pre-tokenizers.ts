@@ -1,11 +1,13 @@
 /**
- * llama.cpp as a judge of how texts are split before bytes are joined: for every name that tokenizer.ggml.pre may have here, both sides read the same GGUF file
- * with a vocabulary alone, and must give the same ids for texts that are hard to split.
+ * llama.cpp as a judge of how texts are split before bytes are joined: for every name that tokenizer.ggml.pre may have
+ * here, both sides read the same GGUF file with a vocabulary alone, and must give the same ids for texts that are hard
+ * to split.
  *
  *   node pre-tokenizers.ts [--only tekken,falcon] [--write FILE]
  *
- * Joins are learned on these texts without any split, so that they cross the places at which texts are split. --write keeps digests of llama.cpp's ids, for
- * test/models/tokenizer/gguf-pre.test.ts. Ends with 1 where a text differs, but for the texts and names of which is known why (split-texts.ts).
+ * Joins are learned on these texts without any split, so that they cross the places at which texts are split. --write
+ * keeps digests of llama.cpp's ids, for test/models/tokenizer/gguf-pre.test.ts. Ends with 1 where a text differs, but
+ * for the texts and names of which is known why (split-texts.ts).
  */
 import { mkdirSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'

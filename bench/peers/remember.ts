@@ -1,12 +1,13 @@
 /**
- * What a long text costs, and what is left of it: the weights of models/recall in Continuo with a memory outside, in Continuo's plain decoder, in
- * llama.cpp with attention to all, and in llama.cpp with its context shift (the first tokens stay, the older half of the others is dropped, the
- * rest moves down).
+ * What a long text costs, and what is left of it: the weights of models/recall in Continuo with a memory outside, in
+ * Continuo's plain decoder, in llama.cpp with attention to all, and in llama.cpp with its context shift (the first
+ * tokens stay, the older half of the others is dropped, the rest moves down).
  *
  *   node bench/peers/remember.ts [--lengths 1000,8000,32000,100000] [--full 32000] [--model ../../models/recall] [--threads 2]
  *
- * The plain sides open one GGUF file of the same numbers. A text states facts all along; behind it each is asked for, from the same state. Then
- * the sides take turns: 500 tokens are read, 32 written. --full: the longest text for sides that attend to all.
+ * The plain sides open one GGUF file of the same numbers. A text states facts all along; behind it each is asked for,
+ * from the same state. Then the sides take turns: 500 tokens are read, 32 written. --full: the longest text for sides
+ * that attend to all.
  */
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -100,7 +101,10 @@ const ggufName = (name: string): string =>
     (_, l: string, part: string) => `blk.${l}.${NAMES[part]!}.weight`,
   )
 
-/** llama.cpp turns neighbouring channels of a head, the folder's format channels d/2 apart: rows of queries and keys change places. */
+/**
+ * llama.cpp turns neighbouring channels of a head, the folder's format channels d/2 apart: rows of queries and keys
+ * change places.
+ */
 const interleaved = (bytes: Uint8Array, rows: number, width: number): Uint8Array => {
   const row = bytes.length / rows
   const out = new Uint8Array(bytes.length)

@@ -21,7 +21,10 @@ export const rwkv7Sizes: Rwkv7Sizes = {
   lowRanks: { w: 64, a: 64, v: 32, g: 128 },
 }
 
-/** These deviations keep activations near 1, so that sixteen bits are precise enough and greedy tokens change from step to step. */
+/**
+ * These deviations keep activations near 1, so that sixteen bits are precise enough and greedy tokens change from step
+ * to step.
+ */
 const unit = (inputs: number, by = 1) => ({ deviation: by / Math.sqrt(inputs) })
 
 const norm = (gguf: string, name: string, C: number): readonly TensorSpec[] => [
@@ -49,7 +52,8 @@ const layer = (l: number, { channels: C, inner: F, lowRanks }: Rwkv7Sizes): read
     if (which === 'g') return [first, second]
     return [channels(`time_mix_${which}0`, `att.${which}0`, mean, deviation), first, second]
   }
-  // Layer 0 has no value residual. llama.cpp requires its weights nevertheless, in the width of the in-context learning rate.
+  // Layer 0 has no value residual. llama.cpp requires its weights nevertheless, in the width of the in-context learning
+  // rate.
   const noValueResidual = [
     vector(theirs('time_mix_v0.weight'), null, C, { deviation: 0 }),
     matrix('fromRight', theirs('time_mix_v1.weight'), null, [lowRanks.a, C], { deviation: 0 }),

@@ -1,4 +1,6 @@
-/** safetensors: u64 length of the header, the header as JSON padded with spaces to 8 bytes, then the data without gaps. */
+/**
+ * safetensors: u64 length of the header, the header as JSON padded with spaces to 8 bytes, then the data without gaps.
+ */
 const sizes = { F32: 4, F16: 2, BF16: 2, I8: 1, U8: 1 } as const
 export type Dtype = keyof typeof sizes
 

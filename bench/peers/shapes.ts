@@ -1,6 +1,6 @@
 /**
- * Decoders of people's sizes, as llama.cpp's converter writes them: Llama, and Qwen3.5 (three layers of the gated delta rule, then one of
- * attention). Every side is a multiple of 256, because Q4_K has blocks of that length.
+ * Decoders of people's sizes, as llama.cpp's converter writes them: Llama, and Qwen3.5 (three layers of the gated delta
+ * rule, then one of attention). Every side is a multiple of 256, because Q4_K has blocks of that length.
  */
 import type { MetaValue } from './gguf.ts'
 import { matrix, type TensorSpec, vector } from './tensors.ts'

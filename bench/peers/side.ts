@@ -7,7 +7,9 @@ export interface Side {
   feed(ids: Int32Array): Promise<Float32Array>
   /** Seconds from a fresh session to the logits after the last of `ids`. */
   prefill(ids: Int32Array): Promise<number>
-  /** Seconds for `steps` single tokens, logits after each, in a session that has read `prompt`; reading it is not timed. */
+  /**
+   * Seconds for `steps` single tokens, logits after each, in a session that has read `prompt`; reading it is not timed.
+   */
   decode(prompt: Int32Array, steps: number): Promise<number>
   /** The same for many sessions in one batch, one for each prompt. */
   decodeMany(prompts: readonly Int32Array[], steps: number): Promise<number>

@@ -1,11 +1,12 @@
 /**
- * Guesses from the past in Continuo, and llama.cpp with the lookup decoding of node-llama-cpp (InputLookupTokenPredictor): on the same weights, each
- * side with guesses and without.
+ * Guesses from the past in Continuo, and llama.cpp with the lookup decoding of node-llama-cpp
+ * (InputLookupTokenPredictor): on the same weights, each side with guesses and without.
  *
  *   node speculate.ts [--texts edit,quoting,code,prose] [--tokens 8] [--rounds 5] [--count 96] [--threads 2]
  *
- * A GPT-2 of 0.1B writes the text (../written.ts), and must write it on all sides. The sides take turns in every round. The first round warms up.
- * llama.cpp draws greedily, because its guesses are checked against greedy draws; Continuo draws at 0.8.
+ * A GPT-2 of 0.1B writes the text (../written.ts), and must write it on all sides. The sides take turns in every round.
+ * The first round warms up. llama.cpp draws greedily, because its guesses are checked against greedy draws; Continuo
+ * draws at 0.8.
  */
 import { mkdtempSync, rmSync } from 'node:fs'
 import { createRequire } from 'node:module'

@@ -1,6 +1,6 @@
 /**
- * One start of llama.cpp in Node: maps a GGUF file, reads a prompt and prints the first token. Plain JavaScript, so that no time goes
- * into stripping types.
+ * One start of llama.cpp in Node: maps a GGUF file, reads a prompt and prints the first token. Plain JavaScript, so
+ * that no time goes into stripping types.
  *
  *   node start-llama.mjs FILE THREADS PROMPT
  */

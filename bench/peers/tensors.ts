@@ -1,4 +1,6 @@
-/** The tensors of a model that the bench writes: one entry for each GGUF tensor, with its place in the Continuo package. */
+/**
+ * The tensors of a model that the bench writes: one entry for each GGUF tensor, with its place in the Continuo package.
+ */
 
 /**
  * How a tensor is stored. Rows are outputs, columns inputs, `y = W · x`, unless said otherwise.

@@ -1,4 +1,7 @@
-/** A byte-level BPE vocabulary as a GGUF file carries it, of random words: what both sides build before a prompt can be read. */
+/**
+ * A byte-level BPE vocabulary as a GGUF file carries it, of random words: what both sides build before a prompt can be
+ * read.
+ */
 import type { MetaValue } from './gguf.ts'
 import { uniform } from './tensors.ts'
 

@@ -1,4 +1,7 @@
-/** Writes one model twice, as GGUF and as a Continuo package, with the same numbers. Only one block of rows is in memory at a time. */
+/**
+ * Writes one model twice, as GGUF and as a Continuo package, with the same numbers. Only one block of rows is in memory
+ * at a time.
+ */
 import { closeSync, mkdirSync, openSync, renameSync, writeFileSync, writeSync } from 'node:fs'
 import { join } from 'node:path'
 import {
@@ -87,7 +90,8 @@ const ggufOf = (
     {
       'general.file_type': { u32: fileTypes[format] },
       'general.quantization_version': { u32: 2 },
-      // Token ids only where the model says nothing else: llama.cpp takes the size of the vocabulary from the model's own key.
+      // Token ids only where the model says nothing else: llama.cpp takes the size of the vocabulary from the model's
+      // own key.
       'tokenizer.ggml.model': 'none',
       ...metadata,
     },

@@ -1,4 +1,7 @@
-/** Measures the constants of bench/scale/formulas.ts with one worker and few sessions: differences of CPU time, bytes, requests and memory. */
+/**
+ * Measures the constants of bench/scale/formulas.ts with one worker and few sessions: differences of CPU time, bytes,
+ * requests and memory.
+ */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { openPackage } from '../../src/models/open.ts'
 import type { StoredRecord } from '../../src/streams/log.ts'
@@ -88,7 +91,10 @@ const solve = (
   return x < 0 ? [0, f / e] : [x, y]
 }
 
-/** What a record takes on the disk: its bytes, and the lengths and differences before them (docs of Kafka's format, version 2). */
+/**
+ * What a record takes on the disk: its bytes, and the lengths and differences before them (docs of Kafka's format,
+ * version 2).
+ */
 export const diskBytes = ({ key, value, headers }: StoredRecord): number => {
   const varint = (n: number): number => (n < 64 ? 1 : n < 8192 ? 2 : 3)
   const sized = (n: number): number => varint(n) + n

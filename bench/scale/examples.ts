@@ -3,7 +3,8 @@
  *
  *   node bench/scale/examples.ts [FILE]
  *
- * writes them into the page anew, with the constants of the page, or with those that `bench/scale.ts --constants FILE` measured.
+ * writes them into the page anew, with the constants of the page, or with those that `bench/scale.ts --constants FILE`
+ * measured.
  */
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'

@@ -1,13 +1,17 @@
 /**
- * The formulas of docs/scale.md, in code: what a load costs, from constants that bench/scale.ts measures. Bytes, seconds, and events or
- * requests per second throughout. test/bench/scale.test.ts holds the page, these formulas and a small measured run together.
+ * The formulas of docs/scale.md, in code: what a load costs, from constants that bench/scale.ts measures. Bytes,
+ * seconds, and events or requests per second throughout. test/bench/scale.test.ts holds the page, these formulas and a
+ * small measured run together.
  */
 
 /** What one thing costs. docs/scale.md has the measured values under the same names. */
 export interface Constants {
   /** Bytes on the broker's disk of an event's record with a short text. */
   readonly inputBytes: number
-  /** The same of a head, of a partition's cursor, and of the outputs of an event that reads and of one that generates 4 tokens. */
+  /**
+   * The same of a head, of a partition's cursor, and of the outputs of an event that reads and of one that generates 4
+   * tokens.
+   */
   readonly headBytes: number
   readonly cursorBytes: number
   readonly observationBytes: number
@@ -87,7 +91,10 @@ export const FIXED = {
   manifestBytes: 53,
 } as const
 
-/** Transactions of a partition per second, for events that come at random at `rate`; `cycle` is the least time between two commits. */
+/**
+ * Transactions of a partition per second, for events that come at random at `rate`; `cycle` is the least time between
+ * two commits.
+ */
 export const commitRate = (rate: number, cycle: number): number =>
   rate <= 0 ? 0 : 1 / (cycle + Math.exp(-rate * cycle) / rate)
 
@@ -97,7 +104,10 @@ export const fetchRate = (rate: number): number => {
   return rate <= 0 ? 1 / wait : rate / (1 - Math.exp(-rate * wait))
 }
 
-/** Different sessions among the events of one commit, where session i has `rates[i]` events per second and `commits` are made in one. */
+/**
+ * Different sessions among the events of one commit, where session i has `rates[i]` events per second and `commits` are
+ * made in one.
+ */
 export const headRate = (rates: Iterable<number>, commits: number): number => {
   if (commits <= 0) return 0
   let heads = 0
@@ -112,7 +122,10 @@ export const touched = (rates: Iterable<number>, seconds: number): number => {
   return sessions
 }
 
-/** What compaction writes again for each byte of heads that has died, `live` being the bytes of a partition's newest heads. */
+/**
+ * What compaction writes again for each byte of heads that has died, `live` being the bytes of a partition's newest
+ * heads.
+ */
 export const amplification = (live: number, floor: number): number => live / Math.max(live, floor)
 
 /** Session i of `count` has the share (i + 1)^−s / Σ of all events. */
@@ -221,13 +234,19 @@ const heartbeat = ({ timeout }: Fleet): number => Math.min(FIXED.heartbeat, time
 export const restartSeconds = (c: Constants, fleet: Fleet): number =>
   shared(c.startCpu + claimed(c, fleet.partitions / fleet.workers, fleet.sessions / fleet.workers), fleet)
 
-/** The same after all were killed: the group waits until the dead are silent for the session time-out, then hands out partitions. */
+/**
+ * The same after all were killed: the group waits until the dead are silent for the session time-out, then hands out
+ * partitions.
+ */
 export const coldSeconds = (c: Constants, fleet: Fleet): number => {
   const claims = shared(claimed(c, fleet.partitions / fleet.workers, fleet.sessions / fleet.workers), fleet)
   return Math.max(fleet.timeout - heartbeat(fleet) / 2, shared(c.startCpu, fleet)) + claims
 }
 
-/** From the death of `lost` workers until the others have all their partitions: time-out, a heartbeat to learn of it, claims and heads. */
+/**
+ * From the death of `lost` workers until the others have all their partitions: time-out, a heartbeat to learn of it,
+ * claims and heads.
+ */
 export const takeoverSeconds = (c: Constants, fleet: Fleet, lost = 1): number => {
   const { workers, partitions, sessions, timeout } = fleet
   const part = lost / workers / (workers - lost)
@@ -264,9 +283,15 @@ export const stateRates = (c: Constants, load: States) => {
   }
 }
 
-/** Workers for so many CPU seconds a second. The events of a worker share one thread, of which the part `busy` may be in use. One more may die. */
+/**
+ * Workers for so many CPU seconds a second. The events of a worker share one thread, of which the part `busy` may be in
+ * use. One more may die.
+ */
 export const workersFor = (cpu: number, busy: number): number => Math.ceil(cpu / busy) + 1
 
-/** Brokers of `cores` cores, likewise: each byte is written `replicas` times, and a copy costs what the first writing costs at most. */
+/**
+ * Brokers of `cores` cores, likewise: each byte is written `replicas` times, and a copy costs what the first writing
+ * costs at most.
+ */
 export const brokersFor = (cpu: number, replicas: number, cores: number, busy: number): number =>
   Math.max(replicas, Math.ceil((cpu * replicas) / (cores * busy)) + 1)

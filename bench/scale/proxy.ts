@@ -1,6 +1,7 @@
 /**
- * Counts what clients ask of a Kafka broker: a proxy in front of it that reads the head of each request. Kafka protocol: a request is
- * its length (i32), then api key (i16), version (i16), correlation id (i32) and the client's id (i16 length, bytes).
+ * Counts what clients ask of a Kafka broker: a proxy in front of it that reads the head of each request. Kafka
+ * protocol: a request is its length (i32), then api key (i16), version (i16), correlation id (i32) and the client's id
+ * (i16 length, bytes).
  */
 
 import { once } from 'node:events'

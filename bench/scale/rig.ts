@@ -1,4 +1,6 @@
-/** What bench/scale.ts runs against: a broker of its own behind a counting proxy, its data on disk, events, and workers. */
+/**
+ * What bench/scale.ts runs against: a broker of its own behind a counting proxy, its data on disk, events, and workers.
+ */
 import { mkdtempSync, readdirSync, readFileSync, rmSync, statSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'

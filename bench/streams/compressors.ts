@@ -17,7 +17,10 @@ export interface Compressor {
   readonly header: number | null
 }
 
-/** The measure of all others. 7z 26.02 writes 106 bytes around the data of one file `x`; 118 is what the goals for readers were measured with, at most 0.5 % in PPMd's favour. */
+/**
+ * The measure of all others. 7z 26.02 writes 106 bytes around the data of one file `x`; 118 is what the goals for
+ * readers were measured with, at most 0.5 % in PPMd's favour.
+ */
 export const PPMD: Compressor = {
   ...{ name: 'PPMd', program: '7z', install: 'p7zip-full', ending: '7z', header: 118 },
   args: ['a', '-m0=PPMd:o=16:mem=64m', 'x.7z', 'x'],

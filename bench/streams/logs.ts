@@ -1,4 +1,7 @@
-/** Logs whose lines people have sorted by templates: tables (CSV) with the columns LineId, …, Content, EventId, EventTemplate, as LogHub publishes them. */
+/**
+ * Logs whose lines people have sorted by templates: tables (CSV) with the columns LineId, …, Content, EventId,
+ * EventTemplate, as LogHub publishes them.
+ */
 import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { ContinuoError } from '../../src/errors.ts'
@@ -6,7 +9,10 @@ import { ContinuoError } from '../../src/errors.ts'
 const CSV = '.csv'
 
 export interface LogLine {
-  /** Time, host, level and what else stands before the message: the columns between LineId and Content, joined by blanks. */
+  /**
+   * Time, host, level and what else stands before the message: the columns between LineId and Content, joined by
+   * blanks.
+   */
   readonly head: string
   readonly content: string
   /** Which template the line is of. */
@@ -22,7 +28,10 @@ export interface Log {
 export const LEARNED = 1000
 export const WARM = 100
 
-/** Records of a table by RFC 4180, its header first. Quoted fields may hold commas, line ends and doubled quotes. Throws INVALID for a quote without an end. */
+/**
+ * Records of a table by RFC 4180, its header first. Quoted fields may hold commas, line ends and doubled quotes. Throws
+ * INVALID for a quote without an end.
+ */
 export const parseCsv = (text: string): readonly (readonly string[])[] => {
   const records: string[][] = []
   let record: string[] = []

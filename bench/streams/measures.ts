@@ -1,4 +1,7 @@
-/** How well scores, or alarms, find the lines that were to be found. Equal scores are in no order: each measure is its mean over all orders of them. */
+/**
+ * How well scores, or alarms, find the lines that were to be found. Equal scores are in no order: each measure is its
+ * mean over all orders of them.
+ */
 import { median } from '../../src/cli/bench/statistics.ts'
 
 export { median }
@@ -22,7 +25,10 @@ const groupsOf = (scores: readonly number[], labels: readonly boolean[]): readon
   return [...byScore.entries()].sort(([a], [b]) => b - a).map(([, group]) => group)
 }
 
-/** The chance that a line with the label scores higher than one without (Mann and Whitney's U over all pairs); NaN where one of the kinds is missing. */
+/**
+ * The chance that a line with the label scores higher than one without (Mann and Whitney's U over all pairs); NaN where
+ * one of the kinds is missing.
+ */
 export const auc = (scores: readonly number[], labels: readonly boolean[]): number => {
   let [won, hitsAbove, size] = [0, 0, 0]
   for (const group of groupsOf(scores, labels)) {

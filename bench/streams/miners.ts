@@ -1,4 +1,7 @@
-/** What people use to find new lines of a log, as references: each takes the lines in their order and says of each whether, or how far, it is new. */
+/**
+ * What people use to find new lines of a log, as references: each takes the lines in their order and says of each
+ * whether, or how far, it is new.
+ */
 
 /** What stands for a word that varies. */
 export const MARK = '<*>'
@@ -49,10 +52,11 @@ export interface TreeOptions {
 const PAPER: TreeOptions = { depth: 4, similarity: 0.5, children: 100 }
 
 /**
- * Template mining with a fixed-depth tree (P. He, J. Zhu, Z. Zheng, M. R. Lyu: Drain, ICWS 2017, section III, without the expressions that a
- * user may give it for each log): a line goes by its number of words, then by its first depth − 2 words, where one with a digit goes by MARK, to a
- * leaf; there it joins the template with the most equal words at equal places, if these are enough. Words of the template that differ become
- * MARK. A line is new if it begins a template.
+ * Template mining with a fixed-depth tree (P. He, J. Zhu, Z. Zheng, M. R. Lyu: Drain, ICWS 2017, section III, without
+ * the expressions that a user may give it for each log): a line goes by its number of words, then by its first depth −
+ * 2 words, where one with a digit goes by MARK, to a leaf; there it joins the template with the most equal words at
+ * equal places, if these are enough. Words of the template that differ become MARK. A line is new if it begins a
+ * template.
  */
 export const createTree = ({ depth, similarity, children }: TreeOptions = PAPER): ((text: string) => boolean) => {
   const root: Node = { children: new Map(), groups: [] }

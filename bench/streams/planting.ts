@@ -48,7 +48,9 @@ const FOREIGN = [
 /** `undefined`: no line of the log can have it. */
 type Change = (line: string, nth: number) => string | undefined
 
-/** The log needs 1,001 lines or more, as readLog sees to. A kind that none of DRAWS drawn lines can have is left out. */
+/**
+ * The log needs 1,001 lines or more, as readLog sees to. A kind that none of DRAWS drawn lines can have is left out.
+ */
 export const plant = (log: readonly LogLine[], seed: number): Planted => {
   const random = randomFrom(seed)
   const all = log.map(({ content }) => content).join('\n')
@@ -109,7 +111,10 @@ export const plant = (log: readonly LogLine[], seed: number): Planted => {
   return { lines, marks }
 }
 
-/** The log with a heartbeat among its lines; `stop`: the line behind which none comes any more, somewhere behind line 800. */
+/**
+ * The log with a heartbeat among its lines; `stop`: the line behind which none comes any more, somewhere behind line
+ * 800.
+ */
 export const plantHeartbeat = (
   log: readonly LogLine[],
   seed: number,

@@ -12,7 +12,8 @@ export interface Reader {
 }
 
 /**
- * `bitsOf` throws INVALID where the model has too few positions for the text, or its tokenizer does not give back the text's bytes.
+ * `bitsOf` throws INVALID where the model has too few positions for the text, or its tokenizer does not give back the
+ * text's bytes.
  */
 export const openReader = async (dir: string, threads: number): Promise<Reader> => {
   const { model, tokenizer } = await openPackage(dir, { threads, keepPacked: false, warn: () => {} })

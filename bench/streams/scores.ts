@@ -1,4 +1,7 @@
-/** Scores of a line by the bits that a reader needed for each of its bytes: the higher, the more the line is taken for new. */
+/**
+ * Scores of a line by the bits that a reader needed for each of its bytes: the higher, the more the line is taken for
+ * new.
+ */
 
 import { createJudge, type Novelty } from '../../src/novelty/judge.ts'
 

@@ -3,7 +3,10 @@ import { ContinuoError } from '../errors.ts'
 import { openDirectoryStore } from './directory.ts'
 import type { SharedStore } from './store.ts'
 
-/** The folder of `file:PATH`, in the form that the URL of a log has: relative, absolute, or behind `//` and an empty or local host. */
+/**
+ * The folder of `file:PATH`, in the form that the URL of a log has: relative, absolute, or behind `//` and an empty or
+ * local host.
+ */
 const folderIn = (url: string): string => {
   const [, path] = /^file:(?:\/\/(?:localhost)?(?=\/))?([^?#]+)$/i.exec(url) ?? []
   try {
@@ -17,7 +20,10 @@ const folderIn = (url: string): string => {
   )
 }
 
-/** Opens a store of blobs by its name: a folder, also as `file:FOLDER`, or `s3://bucket[/prefix]`. Throws INVALID for another form. */
+/**
+ * Opens a store of blobs by its name: a folder, also as `file:FOLDER`, or `s3://bucket[/prefix]`. Throws INVALID for
+ * another form.
+ */
 export const openBlobStore = async (name: string): Promise<SharedStore> => {
   const scheme = /^([a-z][a-z0-9+.-]+):/i.exec(name)?.[1]?.toLowerCase()
   if (scheme === undefined) return openDirectoryStore(name)

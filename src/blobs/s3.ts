@@ -1,7 +1,8 @@
 /**
- * Blobs in storage that speaks S3 (the protocol of Amazon S3, API version 2006-03-01): PutObject, GetObject, DeleteObject, ListObjectsV2.
- * Credentials and region come by the usual chain of AWS (environment, ~/.aws, roles); an endpoint of its own from AWS_ENDPOINT_URL_S3 or
- * AWS_ENDPOINT_URL, and then the bucket is a part of the path. A call is tried three times, and each call has a limit.
+ * Blobs in storage that speaks S3 (the protocol of Amazon S3, API version 2006-03-01): PutObject, GetObject,
+ * DeleteObject, ListObjectsV2. Credentials and region come by the usual chain of AWS (environment, ~/.aws, roles); an
+ * endpoint of its own from AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL, and then the bucket is a part of the path. A call
+ * is tried three times, and each call has a limit.
  */
 import {
   DeleteObjectCommand,

@@ -1,10 +1,11 @@
 /**
- * The blobs of one partition in a store that others share: in a folder of their own, each under `<sha256>.<place>`. The place is a random
- * number of each copy, so a name is written once and never again: what a sweep found dead cannot come to life under its hands. (The number
- * of the claim would not do: one owner may write the same bytes again after it found them dead.)
+ * The blobs of one partition in a store that others share: in a folder of their own, each under `<sha256>.<place>`. The
+ * place is a random number of each copy, so a name is written once and never again: what a sweep found dead cannot come
+ * to life under its hands. (The number of the claim would not do: one owner may write the same bytes again after it
+ * found them dead.)
  *
- * Every such folder has a *mark*. A blob that is missing is lost only where the mark is there. Without the mark the store is away, or it is
- * another store, and nothing can be said of any blob.
+ * Every such folder has a *mark*. A blob that is missing is lost only where the mark is there. Without the mark the
+ * store is away, or it is another store, and nothing can be said of any blob.
  */
 import { randomBytes } from 'node:crypto'
 import { ContinuoError } from '../errors.ts'

@@ -10,8 +10,8 @@ import { type SealValues, sealOf } from './common.ts'
 import { checkComplete, openExport } from './export-file.ts'
 
 /**
- * Each call begins a session with the memory and the remembered lines of the session in the file, which ends a line before. Throws INVALID and REFUSED as
- * `continuo import` does.
+ * Each call begins a session with the memory and the remembered lines of the session in the file, which ends a line
+ * before. Throws INVALID and REFUSED as `continuo import` does.
  */
 export const openBeginning = async (
   path: string,

@@ -28,7 +28,10 @@ export interface CommandSpec<F extends Flags> {
   readonly examples: readonly string[]
   /** Only the command line counts: for commands whose log nobody should name by mistake. */
   readonly unset?: true
-  /** `given` names the flags that the user wrote on the command line, `set` also those with a setting: a default is in neither. */
+  /**
+   * `given` names the flags that the user wrote on the command line, `set` also those with a setting: a default is in
+   * neither.
+   */
   run(
     values: Values<F & typeof COMMON>,
     args: readonly string[],
@@ -51,7 +54,10 @@ export interface Command {
   run(argv: readonly string[], settings?: Settings): Promise<ExitCode>
 }
 
-/** What a command is for: to have something run, to ask a model, to look at what there is, to make models, to manage a log. */
+/**
+ * What a command is for: to have something run, to ask a model, to look at what there is, to make models, to manage a
+ * log.
+ */
 export type Group = 'run' | 'ask' | 'look' | 'models' | 'manage'
 
 /** A command in the list of all: its module is loaded when it is called. */
@@ -71,7 +77,10 @@ const line = (left: string, right: string): string =>
 /** Narrower than this, words would stand one below the other. */
 const NARROWEST = 60
 
-/** A page for a terminal of this width: long lines go on below the text that they belong to. Lines that are commands stay whole. */
+/**
+ * A page for a terminal of this width: long lines go on below the text that they belong to. Lines that are commands
+ * stay whole.
+ */
 export const wrapped = (page: string, width: number): string => {
   const most = Math.max(NARROWEST, width)
   return page

@@ -199,7 +199,9 @@ type BlobValues = Values<typeof blobFlags>
 export const blobsOf = ({ 'blob-store': blobStore }: Partial<BlobValues>): OpenLogOptions =>
   blobStore === undefined ? {} : { blobStore }
 
-/** Opens the log for the time of `use`. A URL of the wrong form is a usage error, and so are files that cannot serve. */
+/**
+ * Opens the log for the time of `use`. A URL of the wrong form is a usage error, and so are files that cannot serve.
+ */
 export const withLog = async (
   flags: LogValues,
   use: (log: EventLog) => Promise<ExitCode>,
@@ -254,8 +256,8 @@ export const withExistingLog = (flags: LogValues, use: (log: EventLog) => Promis
   withLog(flags, use, { existing: true })
 
 /**
- * Partitions of the log, for commands that only look; INVALID when it has no input topic. Where the input has another number
- * by now, stderr says so, and the number is the one with which the log was written.
+ * Partitions of the log, for commands that only look; INVALID when it has no input topic. Where the input has another
+ * number by now, stderr says so, and the number is the one with which the log was written.
  */
 export const partitionsOf = async (log: EventLog, names: TopicNames): Promise<number> => {
   const { partitions, changed } = await partitionsIn(log, names)
@@ -263,7 +265,10 @@ export const partitionsOf = async (log: EventLog, names: TopicNames): Promise<nu
   return partitions
 }
 
-/** An input that was named is somebody else's: a name that is mistyped must not become a topic. Throws a usage error where it is missing. */
+/**
+ * An input that was named is somebody else's: a name that is mistyped must not become a topic. Throws a usage error
+ * where it is missing.
+ */
 export const checkInput = async (log: EventLog, named: string | undefined): Promise<void> => {
   if (named === undefined || (await log.topics([named])).some(({ name }) => name === named)) return
   throw usage(

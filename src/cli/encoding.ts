@@ -1,6 +1,7 @@
 /**
- * Texts in other encodings than UTF-8, as UTF-8. Without --encoding a byte order mark decides, and text in UTF-16 without one is refused: read as it is, every
- * second byte would be a NUL. Bytes that are no UTF-8 are read as they are, and one sentence says so.
+ * Texts in other encodings than UTF-8, as UTF-8. Without --encoding a byte order mark decides, and text in UTF-16
+ * without one is refused: read as it is, every second byte would be a NUL. Bytes that are no UTF-8 are read as they
+ * are, and one sentence says so.
  */
 import { TextDecoder } from 'node:util'
 import { choice, usage } from './flags.ts'
@@ -47,7 +48,10 @@ const isUtf8 = (bytes: Uint8Array): boolean => {
   }
 }
 
-/** The pieces of a text in UTF-8, or as they are. A null is a pause of a live input. Throws a usage error where its beginning looks like text in UTF-16. */
+/**
+ * The pieces of a text in UTF-8, or as they are. A null is a pause of a live input. Throws a usage error where its
+ * beginning looks like text in UTF-16.
+ */
 export async function* inUtf8(
   name: string,
   pieces: AsyncIterable<Uint8Array | null>,

@@ -1,4 +1,7 @@
-/** A file of events, one JSON a line as in the chunks topic, run through the operators of a stream as one session, without a log. */
+/**
+ * A file of events, one JSON a line as in the chunks topic, run through the operators of a stream as one session,
+ * without a log.
+ */
 import { ContinuoError } from '../errors.ts'
 import type { ModelPackage } from '../models/open.ts'
 import { advance } from '../operators/advance/advance.ts'
@@ -42,8 +45,8 @@ const refusal = ({ record }: Valid, reason: string): ContinuoError =>
   new ContinuoError('INVALID', `${record.topic}, line ${record.offset + 1}: ${reason}`)
 
 /**
- * In a context of the store. `observe` is called for each output, in order. Throws INVALID, naming the line, for an event that the session cannot
- * take.
+ * In a context of the store. `observe` is called for each output, in order. Throws INVALID, naming the line, for an
+ * event that the session cannot take.
  */
 export const runEvents = async (
   events: readonly Valid[],

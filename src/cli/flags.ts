@@ -215,8 +215,8 @@ const readFlag = (flag: Flag<unknown>, name: string, words: readonly string[], f
 }
 
 /**
- * Reads a command line by the table. Throws a usage error whose sentence says what to write instead. `settingOf`: the values of flags that
- * are not there.
+ * Reads a command line by the table. Throws a usage error whose sentence says what to write instead. `settingOf`: the
+ * values of flags that are not there.
  */
 export const parseFlags = <F extends Flags>(
   command: string,
@@ -277,7 +277,10 @@ export const parseFlags = <F extends Flags>(
   return { values: values as Values<F>, args, given: new Set(given.keys()), set }
 }
 
-/** For flags that mean something only beside `partner`, where that is missing: given all the same, they are a usage error. */
+/**
+ * For flags that mean something only beside `partner`, where that is missing: given all the same, they are a usage
+ * error.
+ */
 export const refuseIdle = (given: ReadonlySet<string>, names: readonly string[], partner: string): void => {
   const idle = names.find((name) => given.has(name))
   if (idle !== undefined) throw usage(`--${idle} goes with ${partner}; here it would do nothing.`)

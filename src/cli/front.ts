@@ -1,4 +1,7 @@
-/** What stands before a log, a gateway for example: with a worker in the same process, or as a client of workers elsewhere. */
+/**
+ * What stands before a log, a gateway for example: with a worker in the same process, or as a client of workers
+ * elsewhere.
+ */
 import { existsSync } from 'node:fs'
 import { basename, resolve } from 'node:path'
 import { z } from 'zod'
@@ -56,7 +59,9 @@ const torusOf = (config: unknown): readonly [number, number] | null => {
   return found.success ? found.data.experts.torus : null
 }
 
-/** Ids that one context holds, by the counters of the graph, each of which moves on by one with an id; null: any number. */
+/**
+ * Ids that one context holds, by the counters of the graph, each of which moves on by one with an id; null: any number.
+ */
 const positionsOf = ({ graph, decoder, outerMemory, overflow }: Described['request']): number | null => {
   if (outerMemory != null || overflow !== undefined) return null
   const bounds = (graph?.declarations ?? []).flatMap((each) =>
@@ -72,7 +77,8 @@ export const servedOf = (flags: FrontFlags, { found, request, text: { tokenizer 
   let form: ReturnType<Served['form']> | null = null
   const open = (): ReturnType<Served['form']> => {
     if (tokenizer === null) throw usage('This model has no tokenizer, so it cannot read messages.')
-    // A day that a template asks for becomes part of the ids in the log: nothing that is computed later looks at a clock.
+    // A day that a template asks for becomes part of the ids in the log: nothing that is computed later looks at a
+    // clock.
     return openForm({ ...about, tokenizer }, () => new Date().toISOString().slice(0, 10))
   }
   return {
@@ -165,7 +171,8 @@ const withWorker = async (
   try {
     const served = servedOf(flags, described)
     const verify = verifyWith(log, names, flags, (use) => use(loaded, blocks))
-    // A worker that cannot join its group, on a full disk for example, ends the command before anybody is told of an address.
+    // A worker that cannot join its group, on a full disk for example, ends the command before anybody is told of an
+    // address.
     await Promise.race([started.promise, hosting])
     const front = await open({ log, names, served, hosted: () => hosted, verify, spans })
     // The worker ends first only where it cannot go on.
@@ -216,7 +223,10 @@ const withoutWorker = async (
   })
 }
 
-/** Opens the log, with a worker where the flags ask for one, and the front before it, until `stopping` fires or the worker cannot go on. */
+/**
+ * Opens the log, with a worker where the flags ask for one, and the front before it, until `stopping` fires or the
+ * worker cannot go on.
+ */
 export const standBefore = async (
   flags: FrontFlags,
   given: ReadonlySet<string>,

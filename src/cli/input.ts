@@ -15,8 +15,8 @@ export interface Input {
   /** It is read while it is being written: standard input or a named pipe. */
   readonly live: boolean
   /**
-   * The bytes, once. In what is live a null marks each pause, and the signal ends it: what has arrived by then still comes.
-   * Throws INVALID where reading fails.
+   * The bytes, once. In what is live a null marks each pause, and the signal ends it: what has arrived by then still
+   * comes. Throws INVALID where reading fails.
    */
   read(stopping?: AbortSignal): AsyncGenerator<Uint8Array | null>
   close(): void
@@ -34,8 +34,8 @@ const unreadable = (name: string, error: unknown): ContinuoError => {
 }
 
 /**
- * What a stream brings, as it comes, and one null after it when nothing more came for `pause` ms. Only waiting counts, not
- * the time that the reader takes: a fast stream has no pauses, and a slow trickle cannot put one off for ever.
+ * What a stream brings, as it comes, and one null after it when nothing more came for `pause` ms. Only waiting counts,
+ * not the time that the reader takes: a fast stream has no pauses, and a slow trickle cannot put one off for ever.
  */
 export async function* withPauses(
   stream: Readable,
@@ -97,8 +97,9 @@ async function* explained<T>(name: string, source: AsyncIterable<T>): AsyncGener
 }
 
 /**
- * Opens the file at once, so that what is wrong with it is known before anything else happens; - is standard input. A named
- * pipe is read like a socket: a read of a file that waits for a writer would keep the process from ending. `encoding`: of a text, which becomes UTF-8.
+ * Opens the file at once, so that what is wrong with it is known before anything else happens; - is standard input. A
+ * named pipe is read like a socket: a read of a file that waits for a writer would keep the process from ending.
+ * `encoding`: of a text, which becomes UTF-8.
  */
 export const openInput = async (file: string, encoding: Encoding = 'bytes'): Promise<Input> => {
   const read = (name: string, source: AsyncIterable<Uint8Array | null>) =>

@@ -7,7 +7,10 @@ import { runLine } from './dispatch.ts'
 import { say } from './output.ts'
 import { neededNode, nodeIsOld } from './version.ts'
 
-/** A reader that went away (`| head`) ends the command without a word. A terminal that went away does not: SIGHUP says what to do. */
+/**
+ * A reader that went away (`| head`) ends the command without a word. A terminal that went away does not: SIGHUP says
+ * what to do.
+ */
 process.stdout.on('error', (error: NodeJS.ErrnoException) => {
   if (error.code !== 'EIO') process.exit(error.code === 'EPIPE' ? 0 : 1)
 })
@@ -26,5 +29,6 @@ if (nodeIsOld) {
 nodeModule.enableCompileCache(compiledFolder())
 
 const code = await runLine(process.argv.slice(2))
-// What a slow reader of a pipe has not taken yet would be lost, and on stderr with it the sentence that says what went wrong.
+// What a slow reader of a pipe has not taken yet would be lost, and on stderr with it the sentence that says what went
+// wrong.
 process.stdout.write('', () => process.stderr.write('', () => process.exit(code)))

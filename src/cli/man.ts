@@ -1,9 +1,15 @@
-/** The manual page of the command line, made from the tables of flags: man(7) as groff and mandoc read it. `npm pack` writes it. */
+/**
+ * The manual page of the command line, made from the tables of flags: man(7) as groff and mandoc read it. `npm pack`
+ * writes it.
+ */
 import type { Command, Entry } from './command.ts'
 import { COMMANDS } from './commands/index.ts'
 import { version } from './version.ts'
 
-/** Text that roff takes as it stands: no escapes, hyphens that can be searched for and copied, ASCII alone, no line that is a request. */
+/**
+ * Text that roff takes as it stands: no escapes, hyphens that can be searched for and copied, ASCII alone, no line that
+ * is a request.
+ */
 const roff = (text: string): string =>
   text
     .replaceAll('\\', '\\e')

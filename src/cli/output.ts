@@ -1,4 +1,7 @@
-/** Printing: lines, JSON lines, tables, numbers for people. What goes to a terminal commands it nowhere (terminal.ts); a pipe gets every byte. */
+/**
+ * Printing: lines, JSON lines, tables, numbers for people. What goes to a terminal commands it nowhere (terminal.ts); a
+ * pipe gets every byte.
+ */
 import type { StoredRecord } from '../streams/log.ts'
 import { escaped, escapedAround, escapedJson, inCell } from '../terminal.ts'
 
@@ -47,7 +50,10 @@ export const preview = (text: string, width = 60): string => {
 export const quoted = (word: string): string =>
   /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", `'\\''`)}'`
 
-/** Columns that begin with `>` stand right. Cells are one row, and cut in the middle where they are long; those of the last column are not cut. */
+/**
+ * Columns that begin with `>` stand right. Cells are one row, and cut in the middle where they are long; those of the
+ * last column are not cut.
+ */
 export const table = (header: readonly string[], given: readonly (readonly string[])[]): string => {
   const rows = given.map((row) =>
     row.map((cell, at) => inCell(cell, at === header.length - 1 ? Number.POSITIVE_INFINITY : MOST_CELL)),

@@ -1,4 +1,7 @@
-/** How much of the input is read, for the live line: records that are finished, of those that were there since the worker last had nothing to do. */
+/**
+ * How much of the input is read, for the live line: records that are finished, of those that were there since the
+ * worker last had nothing to do.
+ */
 import type { TopicNames } from '../../topics/index.ts'
 import type { Worker } from '../operators/worker/worker.ts'
 import type { EventLog } from '../streams/log.ts'

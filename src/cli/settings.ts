@@ -6,8 +6,8 @@
  *   CONTINUO_LOG, …     the name of the flag in capitals, with _ for -
  *   --log, …
  *
- * The file is that of the folder in which the command runs, or the one that CONTINUO_CONFIG names. A value from here never makes a command
- * refuse another flag: who wrote it did not write it for this call.
+ * The file is that of the folder in which the command runs, or the one that CONTINUO_CONFIG names. A value from here
+ * never makes a command refuse another flag: who wrote it did not write it for this call.
  */
 import { readFileSync, statSync } from 'node:fs'
 import { messageOf } from '../errors.ts'
@@ -17,14 +17,20 @@ import { type Flag, type Flags, isUsage, nearest, type Setting, usage } from './
 const FILE = 'continuo.json'
 const MOST_BYTES = 1 << 20
 
-/** Flags that are for one call alone, or whose names in the environment are older than this: CONTINUO_SEAL_KEY is a key, not its file. */
+/**
+ * Flags that are for one call alone, or whose names in the environment are older than this: CONTINUO_SEAL_KEY is a key,
+ * not its file.
+ */
 const NEVER = new Set(['help'])
 const NOT_IN_ENVIRONMENT = new Set([...NEVER, 'seal-key'])
 
 type Table = Readonly<Record<string, unknown>>
 
 export interface Settings {
-  /** Reads the value of a flag of a command; undefined where none is set. Throws a usage error for a value that no flag can have. */
+  /**
+   * Reads the value of a flag of a command; undefined where none is set. Throws a usage error for a value that no flag
+   * can have.
+   */
   of(command: string, name: string, flag: Flag<unknown>): Setting | undefined
   /** Throws a usage error for a name in the command's own part of the file that is no flag of it. */
   check(command: string, flags: Flags): void

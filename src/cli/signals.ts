@@ -4,7 +4,10 @@ import { say } from './output.ts'
 
 const NUMBERS = { SIGHUP: 1, SIGINT: 2, SIGTERM: 15 } as const
 
-/** A signal that aborts on the first SIGINT, SIGTERM or SIGHUP (or when npm, which started us, got one), whose name is its reason. `about` says what the orderly end does. */
+/**
+ * A signal that aborts on the first SIGINT, SIGTERM or SIGHUP (or when npm, which started us, got one), whose name is
+ * its reason. `about` says what the orderly end does.
+ */
 export const untilSignal = (about?: string): AbortSignal => {
   const controller = new AbortController()
   for (const name of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) {

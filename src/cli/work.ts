@@ -12,8 +12,8 @@ export interface Work {
 }
 
 /**
- * Runs `work` and returns the exit code: its own, or that of the signal by which it was stopped. `quiet`: there is no line. `stopping`: what
- * the first signal says.
+ * Runs `work` and returns the exit code: its own, or that of the signal by which it was stopped. `quiet`: there is no
+ * line. `stopping`: what the first signal says.
  */
 export const interruptible = async (
   quiet: boolean,

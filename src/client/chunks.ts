@@ -30,7 +30,10 @@ export const textEvent = (piece: Buffer): ChunkInput => {
   return { type: 'text', bytes: piece.toString('base64') }
 }
 
-/** Fields that workers of older versions refuse as unknown. A default of one changes nothing, so it is left out of what is sent. */
+/**
+ * Fields that workers of older versions refuse as unknown. A default of one changes nothing, so it is left out of what
+ * is sent.
+ */
 const LATER = [
   ...(['minP', 'repetitionPenalty', 'presencePenalty', 'frequencyPenalty', 'penaltyLast', 'logitBias'] as const),
   ...(['topLogprobs', 'stopTokens', 'ignoreEnd'] as const),
@@ -50,8 +53,8 @@ export interface Piece {
 }
 
 /**
- * Events of about `size` bytes each; the characters between them whole. A null of the source says that it pauses: what came
- * so far goes out, but for a character that is not finished, and the null after it.
+ * Events of about `size` bytes each; the characters between them whole. A null of the source says that it pauses: what
+ * came so far goes out, but for a character that is not finished, and the null after it.
  */
 export async function* textEvents(
   source: AsyncIterable<Uint8Array | null>,

@@ -1,4 +1,7 @@
-/** What a worker has declared of its input, for clients that write into it. A client that has no key only sends, and the worker judges what it sends. */
+/**
+ * What a worker has declared of its input, for clients that write into it. A client that has no key only sends, and the
+ * worker judges what it sends.
+ */
 import { CHUNK_TYPES } from '../../topics/chunks.ts'
 import { type TopicNames, topicNames } from '../../topics/index.ts'
 import type { Partitioner } from '../../topics/input.ts'
@@ -19,7 +22,10 @@ const jsonIn = ({ value }: StoredRecord): unknown => {
   }
 }
 
-/** Of all partitions, the first cursor that a worker of this input wrote; null where there is none, or where this user may not read it. */
+/**
+ * Of all partitions, the first cursor that a worker of this input wrote; null where there is none, or where this user
+ * may not read it.
+ */
 const declaredIn = async (log: EventLog, names: TopicNames): Promise<PartitionCursor | null> => {
   try {
     const state = (await log.topics([names.state])).find(({ name }) => name === names.state)
@@ -96,8 +102,9 @@ export interface ToFeedOptions {
 }
 
 /**
- * The log for a client that sends events into its input, placed as the worker says. Throws INVALID where the input is no place for events, and for
- * another partitioner than the one that was declared. A user that may not read the state, or a log without any, says what the client was told.
+ * The log for a client that sends events into its input, placed as the worker says. Throws INVALID where the input is
+ * no place for events, and for another partitioner than the one that was declared. A user that may not read the state,
+ * or a log without any, says what the client was told.
  */
 export const toFeed = async (
   log: EventLog,

@@ -27,7 +27,10 @@ const isDelete = ({ value }: StoredRecord): boolean => {
   }
 }
 
-/** The offset of a `delete` event of the session from `from` on: one that is there and waits for its turn, else a new one. */
+/**
+ * The offset of a `delete` event of the session from `from` on: one that is there and waits for its turn, else a new
+ * one.
+ */
 export const sendDelete = async (
   log: EventLog,
   topic: string,
@@ -48,7 +51,10 @@ export const sendDelete = async (
   return placed!.offset
 }
 
-/** Waits until a worker has handled the event: null, or the reason why it refused it. undefined: the signal fired before. */
+/**
+ * Waits until a worker has handled the event: null, or the reason why it refused it. undefined: the signal fired
+ * before.
+ */
 export const deletionOf = async (
   log: EventLog,
   names: TopicNames,
@@ -99,8 +105,8 @@ export const deletionOf = async (
 }
 
 /**
- * Erases the records of a session from the input and the outputs of a partition, its dead letters included. Only where the log has an eraser. How many
- * they were.
+ * Erases the records of a session from the input and the outputs of a partition, its dead letters included. Only where
+ * the log has an eraser. How many they were.
  */
 export const eraseRecords = async (
   log: EventLog,

@@ -1,8 +1,8 @@
 /**
  * follow: the records of a topic as they are committed, of all its partitions.
  *
- * Each partition has a reader that hands over one batch and waits until it was taken, so nothing is fetched faster than the caller reads.
- * Records of one partition come in their order; nothing is said of the order between partitions.
+ * Each partition has a reader that hands over one batch and waits until it was taken, so nothing is fetched faster than
+ * the caller reads. Records of one partition come in their order; nothing is said of the order between partitions.
  */
 import type { Batch, EventLog, StoredRecord } from '../streams/log.ts'
 

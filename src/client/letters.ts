@@ -1,4 +1,6 @@
-/** Dead letters as their reader needs them: the refused record put together again, with why and where it was refused. */
+/**
+ * Dead letters as their reader needs them: the refused record put together again, with why and where it was refused.
+ */
 import { DEAD_LETTER_HEADERS as H } from '../../topics/deadletters.ts'
 import type { EventLog, Headers, StoredRecord } from '../streams/log.ts'
 import { textIn } from './records.ts'
@@ -37,7 +39,9 @@ export interface DeadLetter {
   readonly fault: string | null
 }
 
-/** The headers that were added begin with the reason; a refused record may have brought headers of the same names along. */
+/**
+ * The headers that were added begin with the reason; a refused record may have brought headers of the same names along.
+ */
 const split = ({ headers }: StoredRecord): { readonly own: Headers; readonly added: ReadonlyMap<string, string> } => {
   const from = headers.findLastIndex(([name]) => name === H.reason)
   const added = new Map(headers.slice(Math.max(0, from)).map(([name, value]) => [name, textIn(value)]))
@@ -87,7 +91,10 @@ const lettered = (parts: readonly StoredRecord[], fault: string | null): DeadLet
   }
 }
 
-/** The dead letters of a partition that are committed now, in order. Records of other programs, which say no reason and place, are passed over. */
+/**
+ * The dead letters of a partition that are committed now, in order. Records of other programs, which say no reason and
+ * place, are passed over.
+ */
 export async function* deadLettersOf(log: EventLog, topic: string, partition: number): AsyncGenerator<DeadLetter> {
   const { begin, end } = await log.bounds(topic, partition)
   /** Parts of one letter: they follow each other, since they were committed together. */

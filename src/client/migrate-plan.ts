@@ -1,7 +1,8 @@
 /**
- * Where the sessions of a log go when it is copied into another: where their keys belong, and everybody who writes events finds them there. Where
- * partitions follow from something else than keys, each record keeps its own. A fork and its parent must share a partition, so a family of
- * forks whose ids belong to different ones is refused, unless it shall stay together where the oldest of it belongs.
+ * Where the sessions of a log go when it is copied into another: where their keys belong, and everybody who writes
+ * events finds them there. Where partitions follow from something else than keys, each record keeps its own. A fork and
+ * its parent must share a partition, so a family of forks whose ids belong to different ones is refused, unless it
+ * shall stay together where the oldest of it belongs.
  */
 import type { TopicNames } from '../../topics/index.ts'
 import type { InputRules, Partitioner } from '../../topics/input.ts'
@@ -41,7 +42,9 @@ export interface Plan {
   readonly sessions: ReadonlyMap<string, number>
   /** Where they go; of sessions that were copied to another partition than their id says. */
   readonly placed: ReadonlyMap<string, number>
-  /** Records that are left out: of dropped sessions, of sessions that were deleted, and batches that cannot be decoded. */
+  /**
+   * Records that are left out: of dropped sessions, of sessions that were deleted, and batches that cannot be decoded.
+   */
   readonly left: { readonly dropped: number; readonly deleted: number; readonly batches: number }
   /** The state of each partition of the source. */
   readonly states: readonly PartitionState[]
@@ -125,7 +128,8 @@ export const planMigration = async (options: PlanOptions): Promise<Plan> => {
     const forks = await forkEvents(from, names.chunks, source, [begin, end], validation)
     const isLeftOut = (child: string, offset: number): boolean =>
       drop.has(child) || offset <= (deleted.get(child) ?? -1)
-    // A fork needs what its parent was, even if that was deleted since; and so does the parent, where it is a fork itself: the last fork first.
+    // A fork needs what its parent was, even if that was deleted since; and so does the parent, where it is a fork
+    // itself: the last fork first.
     for (const { child, parent, offset } of forks.toReversed())
       if (!isLeftOut(child, offset) && offset <= (deleted.get(parent) ?? -1)) deleted.delete(parent)
     for (const { child, parent, offset } of forks) {

@@ -1,9 +1,10 @@
 /**
- * A log copied into another: the events of the input, in order for each session, with their headers and times, to as many partitions as are wanted. A
- * worker of the new log computes the rest from them.
+ * A log copied into another: the events of the input, in order for each session, with their headers and times, to as
+ * many partitions as are wanted. A worker of the new log computes the rest from them.
  *
- * Each pair of a source partition and a target partition has a cursor in the target log: the committed offset of a group that is named after the source.
- * A transaction carries copies and their cursor, so a copy that was killed goes on where it stood, and nothing stands twice.
+ * Each pair of a source partition and a target partition has a cursor in the target log: the committed offset of a
+ * group that is named after the source. A transaction carries copies and their cursor, so a copy that was killed goes
+ * on where it stood, and nothing stands twice.
  *
  *   source 0 ──┬──▶ target 0   cursors of group continuo-migrate-<source>-0
  *              └──▶ target 1
@@ -40,7 +41,10 @@ export interface Copied {
   readonly interrupted: boolean
 }
 
-/** Cursors of a source partition are those of this group. The same source has the same name however its credentials are given. */
+/**
+ * Cursors of a source partition are those of this group. The same source has the same name however its credentials are
+ * given.
+ */
 const groupOf = ({ from, fromNames }: CopyOptions, source: number): string =>
   `continuo-migrate-${sha256(Buffer.from(`${from.url}\n${fromNames.chunks}`)).slice(0, 12)}-${source}`
 
@@ -58,15 +62,18 @@ interface Lane {
   bytes: number
 }
 
-/** Makes a cursor for each pair that has none. Throws REFUSED where the target holds events and has no cursor of this source: they came from elsewhere. */
+/**
+ * Makes a cursor for each pair that has none. Throws REFUSED where the target holds events and has no cursor of this
+ * source: they came from elsewhere.
+ */
 const begin = async (options: CopyOptions, bounds: readonly Bounds[]): Promise<void> => {
   const { to, toNames, plan } = options
   const topic = toNames.chunks
   for (const [source, { begin: first }] of bounds.entries()) {
     const group = groupOf(options, source)
     for (let target = 0; target < plan.partitions; target += 1) {
-      // The claim first: it aborts the transaction that a killed copy left open. Until then Kafka answers a request for the committed
-      // offset with UNSTABLE_OFFSET_COMMIT.
+      // The claim first: it aborts the transaction that a killed copy left open. Until then Kafka answers a request for
+      // the committed offset with UNSTABLE_OFFSET_COMMIT.
       const writer = await to.claim(group, topic, target)
       try {
         if ((await to.committed(group, topic, target)) !== null) continue
@@ -129,7 +136,10 @@ const copyPartition = async (
   }
 }
 
-/** Copies what the plan covers and is not copied yet. Rejects with REFUSED for a target of another origin, and with what the logs reject with. */
+/**
+ * Copies what the plan covers and is not copied yet. Rejects with REFUSED for a target of another origin, and with what
+ * the logs reject with.
+ */
 export const copyEvents = async (options: CopyOptions): Promise<Copied> => {
   const { bounds } = options.plan
   let records = 0

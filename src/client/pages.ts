@@ -1,7 +1,7 @@
 /**
- * pages: stretches of one topic that readers behind its end go through, read from the log once for all of them. A page begins where a reader
- * stands and ends at the next multiple of PAGE_RECORDS, or after PAGE_BYTES; so readers that began at different places meet at the next multiple. The
- * pages that were used last are kept, up to KEPT_BYTES.
+ * pages: stretches of one topic that readers behind its end go through, read from the log once for all of them. A page
+ * begins where a reader stands and ends at the next multiple of PAGE_RECORDS, or after PAGE_BYTES; so readers that
+ * began at different places meet at the next multiple. The pages that were used last are kept, up to KEPT_BYTES.
  */
 import type { EventLog, StoredRecord } from '../streams/log.ts'
 

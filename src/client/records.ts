@@ -25,7 +25,10 @@ export const eventIn = <T>(schema: z.ZodType<T>, { value }: Pick<StoredRecord, '
 const base64 = (bytes: Uint8Array | null): string | null =>
   bytes === null ? null : Buffer.from(bytes).toString('base64')
 
-/** A record as JSON can say it: the event, or the bytes where it holds none; of a dead letter the reason and the original bytes. */
+/**
+ * A record as JSON can say it: the event, or the bytes where it holds none; of a dead letter the reason and the
+ * original bytes.
+ */
 export const recordAsJson = (topic: TopicContract['name'], record: StoredRecord): Readonly<Record<string, unknown>> => {
   const { partition, offset, timestamp, key } = record
   const place = { partition, offset, timestamp, session: key === null ? null : textIn(key) }

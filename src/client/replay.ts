@@ -1,8 +1,8 @@
 /**
- * Dead letters sent again: the refused record goes to the end of its partition of the input, as it was, with one header more that says which
- * record it replays. A letter is replayed once. That header is the note of it, so nothing else is kept: who replays claims the partition
- * for replays, which ends what another replay has open, and looks for the headers in the input before it writes. A replay that was
- * killed has written each letter whole or not at all.
+ * Dead letters sent again: the refused record goes to the end of its partition of the input, as it was, with one header
+ * more that says which record it replays. A letter is replayed once. That header is the note of it, so nothing else is
+ * kept: who replays claims the partition for replays, which ends what another replay has open, and looks for the
+ * headers in the input before it writes. A replay that was killed has written each letter whole or not at all.
  */
 import type { TopicNames } from '../../topics/index.ts'
 import { ContinuoError, codeOf, messageOf } from '../errors.ts'
@@ -11,7 +11,10 @@ import type { EventLog, OutRecord, PartitionWriter } from '../streams/log.ts'
 import { type DeadLetter, deadLettersOf, placeText } from './letters.ts'
 import { textIn } from './records.ts'
 
-/** The header of a replayed record: `topic/partition/offset` of the refused one. Outputs carry it like any header of the input. */
+/**
+ * The header of a replayed record: `topic/partition/offset` of the refused one. Outputs carry it like any header of the
+ * input.
+ */
 export const REPLAY_HEADER = 'continuo-replay'
 /** Claims of replays are those of this group, beside those of the workers. */
 export const REPLAY_GROUP = 'continuo-replay'
@@ -85,7 +88,10 @@ const faultOf = ({ key, at, batch, fault }: DeadLetter, { chunks }: TopicNames):
     : `It came from the topic ${at.topic}, and the input is ${chunks}. Name that topic: --input-topic ${at.topic}.`
 }
 
-/** Replays in a partition of the input, by the offsets of the refused records; `known`: replays of older records may be gone. */
+/**
+ * Replays in a partition of the input, by the offsets of the refused records; `known`: replays of older records may be
+ * gone.
+ */
 const replaysIn = async (
   log: EventLog,
   topic: string,
@@ -109,7 +115,10 @@ const replaysIn = async (
   return { done, known: begin }
 }
 
-/** The refused record as it is sent again. A replay that was refused names the record that it was, and no longer what that replayed. */
+/**
+ * The refused record as it is sent again. A replay that was refused names the record that it was, and no longer what
+ * that replayed.
+ */
 const recordOf = (letter: DeadLetter): OutRecord => {
   const { at, key, value, headers } = letter
   return {
@@ -200,8 +209,9 @@ const replayPartition = async (
 }
 
 /**
- * Sends dead letters to the input again, each once. Those that stand in the topic at the beginning: a replay that is refused again is a letter
- * of its own for the next call. Rejects with what the log rejects with, FENCED where another replay of the same partition began meanwhile.
+ * Sends dead letters to the input again, each once. Those that stand in the topic at the beginning: a replay that is
+ * refused again is a letter of its own for the next call. Rejects with what the log rejects with, FENCED where another
+ * replay of the same partition began meanwhile.
  */
 export const replayDeadLetters = async (log: EventLog, options: ReplayOptions): Promise<ReplayCounts> => {
   const counts = { replayed: 0, before: 0, refused: 0 }

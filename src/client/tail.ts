@@ -5,9 +5,10 @@
  *        ▲                                      │
  *        └──────── MOST_WAITING exceeded ───────┘
  *
- * A reader that catches up goes through pages of the log, which all readers share (pages.ts). One that is live gets what one shared reader of the
- * partition brings, so a thousand readers of a session cost the log one, wherever they begin. What waits for a live reader is bounded: one that takes
- * its records too slowly goes back to the pages, from the record behind the last that it took. Nothing is skipped or given twice on the way.
+ * A reader that catches up goes through pages of the log, which all readers share (pages.ts). One that is live gets
+ * what one shared reader of the partition brings, so a thousand readers of a session cost the log one, wherever they
+ * begin. What waits for a live reader is bounded: one that takes its records too slowly goes back to the pages, from
+ * the record behind the last that it took. Nothing is skipped or given twice on the way.
  */
 import { setTimeout as delay } from 'node:timers/promises'
 import { orAborted } from '../aborted.ts'
@@ -22,8 +23,8 @@ const RETRY = 250 // ms
 
 export interface Tail {
   /**
-   * Records of `session` from position `from` on, until the signal fires. Rejects with what reading the log rejects with: POSITION where `from`
-   * was trimmed.
+   * Records of `session` from position `from` on, until the signal fires. Rejects with what reading the log rejects
+   * with: POSITION where `from` was trimmed.
    */
   records(partition: number, session: string, from: number, signal: AbortSignal): AsyncGenerator<StoredRecord>
   /** The same, several at a time; readers that catch up are given the same arrays. */

@@ -1,4 +1,6 @@
-/** The topics of a log, as its clients need them: created where they are missing, with one number of partitions for all. */
+/**
+ * The topics of a log, as its clients need them: created where they are missing, with one number of partitions for all.
+ */
 import { TOPICS, type TopicNames, topicNames } from '../../topics/index.ts'
 import { ContinuoError } from '../errors.ts'
 import type { EventLog, TopicInfo, TopicSpec } from '../streams/log.ts'
@@ -11,7 +13,9 @@ const byRole = (found: readonly TopicInfo[], names: TopicNames) => ({
   state: found.find(({ name }) => name === names.state),
 })
 
-/** Both numbers of partitions, where those of input and state differ; null where they are equal or a topic is missing. */
+/**
+ * Both numbers of partitions, where those of input and state differ; null where they are equal or a topic is missing.
+ */
 export const changedCount = (found: readonly TopicInfo[], names: TopicNames): PartitionCount | null => {
   const { input, state } = byRole(found, names)
   if (input === undefined || state === undefined || input.partitions === state.partitions) return null
@@ -20,8 +24,8 @@ export const changedCount = (found: readonly TopicInfo[], names: TopicNames): Pa
 }
 
 /**
- * Partitions that the log was written with, for clients that only read; `changed` where the input has another number by now.
- * Throws INVALID when the log has no input topic.
+ * Partitions that the log was written with, for clients that only read; `changed` where the input has another number by
+ * now. Throws INVALID when the log has no input topic.
  */
 export const partitionsIn = async (
   log: EventLog,
@@ -47,9 +51,9 @@ const specOf = (names: TopicNames, partitions: number, alerts: boolean): TopicSp
   }))
 
 /**
- * Creates the topics that are missing, all with the input topic's partition count. `partitions` is what the user asked for;
- * another number than an existing topic has is INVALID. `alerts`: the topic of alerts is one of
- * them. Returns the names it created.
+ * Creates the topics that are missing, all with the input topic's partition count. `partitions` is what the user asked
+ * for; another number than an existing topic has is INVALID. `alerts`: the topic of alerts is one of them. Returns the
+ * names it created.
  */
 export const ensureTopics = async (
   log: EventLog,
@@ -80,8 +84,8 @@ export const ensureTopics = async (
 }
 
 /**
- * The same for a client that writes events and needs no right on other topics than the input: looks only at the input where that is
- * there. Throws REFUSED when its number of partitions changed. Returns the names it created.
+ * The same for a client that writes events and needs no right on other topics than the input: looks only at the input
+ * where that is there. Throws REFUSED when its number of partitions changed. Returns the names it created.
  */
 export const ensureInput = async (log: EventLog, names: TopicNames): Promise<readonly string[]> => {
   const found = await log.topics([names.chunks])

@@ -1,5 +1,8 @@
 // @ts-check
-/** Requests to the gateway, with the key where it asks for one. EventSource cannot send a key, so streams are read by fetch. */
+/**
+ * Requests to the gateway, with the key where it asks for one. EventSource cannot send a key, so streams are read by
+ * fetch.
+ */
 import { byId, setText } from './dom.js'
 
 const KEY = 'continuo-key'

@@ -51,7 +51,8 @@ export const withoutMiddle = (text, most) => {
 }
 
 /**
- * A text that came from outside, such as a name, in one line: whole on hover, and without effect on the direction of what stands beside it.
+ * A text that came from outside, such as a name, in one line: whole on hover, and without effect on the direction of
+ * what stands beside it.
  * @param {string} text
  * @param {number} [most] characters that are shown
  */

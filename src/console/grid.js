@@ -1,7 +1,8 @@
 // @ts-check
 /**
- * A grid of any number of rows, of which only those exist that are seen. It has the keys of an ARIA grid: arrows, Page Up and Down, Home, End,
- * and Enter; the active row is told by aria-activedescendant, so the focus stays where it is while rows come and go.
+ * A grid of any number of rows, of which only those exist that are seen. It has the keys of an ARIA grid: arrows, Page
+ * Up and Down, Home, End, and Enter; the active row is told by aria-activedescendant, so the focus stays where it is
+ * while rows come and go.
  */
 import { h } from './dom.js'
 

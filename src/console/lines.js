@@ -1,5 +1,7 @@
 // @ts-check
-/** The lines of a session that tells of them: how many stand out, and which, with the words that cost most in shades. */
+/**
+ * The lines of a session that tells of them: how many stand out, and which, with the words that cost most in shades.
+ */
 import { byId, clock, count, h, plural, setText } from './dom.js'
 import { linePlot } from './plot.js'
 import { redraw } from './store.js'
@@ -112,7 +114,9 @@ export const linesView = (show) => {
     )
   }
 
-  /** Lines of one pattern, for the same reason, are one row: the last of them. @param {readonly FoundLine[]} standing */
+  /**
+   * Lines of one pattern, for the same reason, are one row: the last of them. @param {readonly FoundLine[]} standing
+   */
   const rowsOf = (standing) => {
     /** @type {Map<string, Row>} */
     const rows = new Map()

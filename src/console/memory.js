@@ -1,5 +1,8 @@
 // @ts-check
-/** The memory of a session: its levels as they fire, their gates, and the norms of its tensors as they change from snapshot to snapshot. */
+/**
+ * The memory of a session: its levels as they fire, their gates, and the norms of its tensors as they change from
+ * snapshot to snapshot.
+ */
 import { byId, cleared, colour, count, h, isStill, setText } from './dom.js'
 import { store } from './store.js'
 
@@ -23,7 +26,9 @@ const nameOf = ({ name, layer, level }) => `${name}, layer ${layer}${level === n
 
 const levelBars = () => {
   const holder = byId('levels')
-  /** @type {{ period: number, bar: HTMLElement, fired: HTMLElement, gates: HTMLElement, item: HTMLElement, last: number }[]} */
+  /**
+   * @type {{ period: number, bar: HTMLElement, fired: HTMLElement, gates: HTMLElement, item: HTMLElement, last: number }[]}
+   */
   let bars = []
   let key = ''
   return {
@@ -106,7 +111,8 @@ export const memoryView = () => {
     const room = width - NAMES
     const shown = reports.slice(-Math.min(MOST_COLUMNS, Math.floor(room / least)))
     const step = Math.max(least, Math.min(most, Math.floor(room / shown.length)))
-    // Each row by its own range, in logarithms: a tensor is compared with itself. What hardly moves looks as if it did not.
+    // Each row by its own range, in logarithms: a tensor is compared with itself. What hardly moves looks as if it did
+    // not.
     const ranges = last.norms.map((_, at) => {
       const values = shown.map(({ norms }) => Math.log1p(norms[at]?.norm ?? 0))
       const [low, high] = [Math.min(...values), Math.max(...values)]

@@ -1,5 +1,8 @@
 // @ts-check
-/** The pipeline as it stands in docs/architecture.md, with what is inside each stage and what passes from one to the next. */
+/**
+ * The pipeline as it stands in docs/architecture.md, with what is inside each stage and what passes from one to the
+ * next.
+ */
 import { byId, count, h, isStill, plural, setText, short } from './dom.js'
 import { linePlot } from './plot.js'
 import { onDraw, rate, store } from './store.js'

@@ -9,7 +9,10 @@ import { onDraw, onSelect, redraw, select, store } from './store.js'
 /** Between two times that live rows are put in order, ms. */
 const SORT = 2000
 
-/** How many bits a token the last stretch cost more than the middle one of those before; null: there are fewer than three. @param {SessionRow} row */
+/**
+ * How many bits a token the last stretch cost more than the middle one of those before; null: there are fewer than
+ * three. @param {SessionRow} row
+ */
 const newsOf = ({ trail }) => {
   if (trail.length < 3) return null
   const before = trail.slice(0, -1).sort((a, b) => a - b)

@@ -1,5 +1,8 @@
 // @ts-check
-/** What the page knows of the log, from the frames of the gateway; and one drawing of the page for all that came since the last one. */
+/**
+ * What the page knows of the log, from the frames of the gateway; and one drawing of the page for all that came since
+ * the last one.
+ */
 import { follow } from './api.js'
 
 /**

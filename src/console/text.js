@@ -1,5 +1,8 @@
 // @ts-check
-/** The text of a session in two inks, read and written, each token on a ground that is the darker the less it was expected. */
+/**
+ * The text of a session in two inks, read and written, each token on a ground that is the darker the less it was
+ * expected.
+ */
 import { h, isStill } from './dom.js'
 
 /**
@@ -69,7 +72,10 @@ export const textView = (holder) => {
   }
 
   return {
-    /** Brings the tokens of these pulses to where the reader looks, and marks their piece. Returns whether they are in the page. @param {number} from @param {number} to */
+    /**
+     * Brings the tokens of these pulses to where the reader looks, and marks their piece. Returns whether they are in
+     * the page. @param {number} from @param {number} to
+     */
     show(from, to) {
       for (const { element } of blocks) element.classList.remove('shown')
       const shown = blocks.filter((block) => block.from < to && block.from + block.tokens > from)

@@ -89,7 +89,10 @@ export type VolatileTables = (
 export type Axis = number | Index | { readonly ring: number; readonly counter: Counter } | { readonly grows: Counter }
 /** An axis of n places that are used over and over: position p lies in place p mod n. */
 export const ring = (n: number, counter: Counter): Axis => ({ ring: n, counter })
-/** An axis that has as many places as its counter says; memory is taken in blocks of 256 places as it grows, up to the counter's `max`. A table may have several. */
+/**
+ * An axis that has as many places as its counter says; memory is taken in blocks of 256 places as it grows, up to the
+ * counter's `max`. A table may have several.
+ */
 export const autoDim = (counter: Counter): Axis => ({ grows: counter })
 
 /** E matrices of one shape, of which a row picks some. */

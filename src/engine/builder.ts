@@ -1,9 +1,9 @@
 /**
- * Builds graphs. Each kind of memory has a type of its own, so that a vector where a matrix belongs, or a write to what is read
- * only, does not compile; the engine checks the rest (names, shapes, order) when the graph is loaded.
+ * Builds graphs. Each kind of memory has a type of its own, so that a vector where a matrix belongs, or a write to what
+ * is read only, does not compile; the engine checks the rest (names, shapes, order) when the graph is loaded.
  *
- * Operations append a node where they stand and return the volatile they write, named as the first argument says. A name may
- * be written again: the later nodes then read what was written last. The written order is the order of work.
+ * Operations append a node where they stand and return the volatile they write, named as the first argument says. A
+ * name may be written again: the later nodes then read what was written last. The written order is the order of work.
  */
 import type {
   Operand as AnyOperand,
@@ -54,22 +54,25 @@ type Results = Readonly<Record<string, Value<Dtype>>>
 type Shape = readonly number[]
 
 /**
- * Declares variables and appends operations to a graph (docs/graph.md). Names are given once; what is wrong is thrown as INVALID, by the
- * call or by `finish`.
+ * Declares variables and appends operations to a graph (docs/graph.md). Names are given once; what is wrong is thrown
+ * as INVALID, by the call or by `finish`.
  */
 export interface GraphBuilder extends MemoryOps, RoutingOps, ExpertOps, NgramOps {
   /** An index that takes `extent` values from 0. */
   index(name: string, extent: number): Index
   /**
-   * A part of an index: 0, 1 … number the values `at` of it, ascending. Members of a family over the part have those values in the
-   * names of their tensors; `branch` opens it.
+   * A part of an index: 0, 1 … number the values `at` of it, ascending. Members of a family over the part have those
+   * values in the names of their tensors; `branch` opens it.
    */
   part(name: string, of: Index, at: readonly number[]): Part
   /** A constant [outputs, inputs], bound to a tensor. */
   matrix(name: string, shape: readonly [outputs: number, inputs: number], source: Ref): Matrix
   /** A family of matrices, one for each value of an index. */
   matrices(name: string, shape: readonly [outputs: number, inputs: number], source: Pattern, over: Over): Member<Matrix>
-  /** Matrices of one shape, which `{e}` in the tensor's name numbers; without it the tensor holds them all, one after the other. */
+  /**
+   * Matrices of one shape, which `{e}` in the tensor's name numbers; without it the tensor holds them all, one after
+   * the other.
+   */
   stack(name: string, shape: Stack['shape'], source: Ref): Stack
   /** A family of stacks, one for each value of an index. */
   stacks(name: string, shape: Stack['shape'], source: Pattern, over: Over): Member<Stack>
@@ -98,8 +101,8 @@ export interface GraphBuilder extends MemoryOps, RoutingOps, ExpertOps, NgramOps
     },
   ): Table
   /**
-   * A volatile that is bound to a tensor: in every row it begins as the file has it, in f32, and cache operations may write it. No other
-   * row sees what they wrote.
+   * A volatile that is bound to a tensor: in every row it begins as the file has it, in f32, and cache operations may
+   * write it. No other row sees what they wrote.
    */
   volatileTable(name: string, shape: Shape, source: Pick<Ref, 'ref'>): VolatileTable
   /** A family of volatile tables, one for each value of an index. */
@@ -112,8 +115,8 @@ export interface GraphBuilder extends MemoryOps, RoutingOps, ExpertOps, NgramOps
   /** Once for each value of the index, which `body` uses to pick members; unrolled before it runs. */
   loop(index: Index, range: { readonly from?: number; readonly to?: number }, body: () => void): void
   /**
-   * On a bool of the row, or on the value of a loop's index, or on whether the index has one of the values of a part of it; there
-   * the part has a value too, to pick members by.
+   * On a bool of the row, or on the value of a loop's index, or on whether the index has one of the values of a part of
+   * it; there the part has a value too, to pick members by.
    */
   branch(
     condition: Value<'bool'> | { readonly index: Index; readonly equals: number } | { readonly within: Part },
@@ -174,8 +177,8 @@ export interface GraphBuilder extends MemoryOps, RoutingOps, ExpertOps, NgramOps
   /** a mod b, from 0 to b − 1. */
   remainder(out: string, a: Value<'i32'>, b: Value<'i32'> | number): Value<'i32'>
   /**
-   * Softmax attention of `heads` query heads over every position that keys and values hold; `shared` query heads share a head of
-   * keys. q [heads · n], K and V [positions, heads/shared · n]; `scale` usually 1/√n.
+   * Softmax attention of `heads` query heads over every position that keys and values hold; `shared` query heads share
+   * a head of keys. q [heads · n], K and V [positions, heads/shared · n]; `scale` usually 1/√n.
    */
   attend(
     out: string,
@@ -186,8 +189,8 @@ export interface GraphBuilder extends MemoryOps, RoutingOps, ExpertOps, NgramOps
   ): Value
 
   /**
-   * The softmax weights by which `attend` weighs the values of `count` positions, from the one that the counter says: of each head those
-   * of all positions, [heads · count]; 0 for positions that it does not see.
+   * The softmax weights by which `attend` weighs the values of `count` positions, from the one that the counter says:
+   * of each head those of all positions, [heads · count]; 0 for positions that it does not see.
    */
   attendWeights(
     out: string,
@@ -200,8 +203,8 @@ export interface GraphBuilder extends MemoryOps, RoutingOps, ExpertOps, NgramOps
   /** The input of this node for the token before (the state's first value for the first token of a context). */
   cacheShift(out: string, state: State, x: Value): Value
   /**
-   * RWKV-7's recurrence on a state [heads, key channel, value channel]; see native/backends/cpu/kernels/wkv7.h. v and the output have value
-   * channels, the other operands key channels.
+   * RWKV-7's recurrence on a state [heads, key channel, value channel]; see native/backends/cpu/kernels/wkv7.h. v and
+   * the output have value channels, the other operands key channels.
    */
   cacheWkv7(
     out: string,

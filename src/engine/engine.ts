@@ -29,8 +29,8 @@ import { type LoadRequest, openWeights, speculate, type TextIdentity } from './w
 import type { WorkItem, WorkResult } from './work.ts'
 
 /**
- * What a context takes before its first token, in bytes. Windows and segments stand in no tensor, so nothing else bounds them. A state is
- * hashed and copied in one piece by snapshots and spilling.
+ * What a context takes before its first token, in bytes. Windows and segments stand in no tensor, so nothing else
+ * bounds them. A state is hashed and copied in one piece by snapshots and spilling.
  */
 const maxStateBytes = 2 ** 30
 /** An item that was taken is refused only where its context fails by what it computes. */
@@ -41,8 +41,9 @@ const brokenOr = (error: unknown): unknown =>
 const maxPulse = 2n ** 63n
 
 /**
- * Loads a graph of one's own and the weights it names from one file (`inspectFiles` says of which formats). Blocks "step" and "predict" that return what a
- * language model's do (native/graph/graph.h) make it one; any other graph is driven through `createExecutor`.
+ * Loads a graph of one's own and the weights it names from one file (`inspectFiles` says of which formats). Blocks
+ * "step" and "predict" that return what a language model's do (native/graph/graph.h) make it one; any other graph is
+ * driven through `createExecutor`.
  */
 export const openGraph = async (
   graph: Graph,
@@ -118,8 +119,9 @@ const boundedLayout = (graph: Graph): StateLayout => {
 }
 
 /**
- * Loads the weights a graph names, and those of a model that guesses its tokens. The engine does so on its own threads; meanwhile `read` says how
- * the model reads text. Throws INVALID for a graph or tensor that cannot be used, and what `read` throws.
+ * Loads the weights a graph names, and those of a model that guesses its tokens. The engine does so on its own threads;
+ * meanwhile `read` says how the model reads text. Throws INVALID for a graph or tensor that cannot be used, and what
+ * `read` throws.
  */
 export const loadModel = async (
   request: LoadRequest,
@@ -148,7 +150,9 @@ export const loadModel = async (
     if (state.busy) misuse(`${label} is busy: ${state.busy}() has it. Await that call first.`)
     return state
   }
-  /** Runs `call` with the contexts marked busy; afterwards their heads are what the engine says, also when it failed. */
+  /**
+   * Runs `call` with the contexts marked busy; afterwards their heads are what the engine says, also when it failed.
+   */
   const withBusy = async <T>(held: readonly ContextState[], by: string, call: () => Promise<T>): Promise<T> => {
     for (const state of held) state.busy = by
     try {

@@ -19,7 +19,9 @@ export interface TraceEntry {
 export interface ExecutorOptions {
   /** A context of this model; default: a new one. */
   readonly context?: EngineContext
-  /** Plan volatile memory by liveness; default true. Without it every volatile keeps its own memory and can be fetched. */
+  /**
+   * Plan volatile memory by liveness; default true. Without it every volatile keeps its own memory and can be fetched.
+   */
   readonly memoryReuse?: boolean
   /** Time every node. */
   readonly trace?: boolean
@@ -44,7 +46,10 @@ export interface Fetched {
 
 /** How a constant is fetched. */
 export interface FetchOptions {
-  /** Constants only: the numbers that operations compute with, in f32, in the shape that the graph declares. Default false: as the file has them. */
+  /**
+   * Constants only: the numbers that operations compute with, in f32, in the shape that the graph declares. Default
+   * false: as the file has them.
+   */
   readonly widened?: boolean
 }
 
@@ -52,18 +57,21 @@ export interface FetchOptions {
 export interface Executor {
   /** The context that its steps move. */
   readonly context: EngineContext
-  /** One or more rows of a dynamic, one after the other. Throws MISUSE for what the host may not write, INVALID for a wrong length or type. */
+  /**
+   * One or more rows of a dynamic, one after the other. Throws MISUSE for what the host may not write, INVALID for a
+   * wrong length or type.
+   */
   insert(name: string, rows: Numbers | readonly number[]): void
   /**
-   * Runs a block (default: the first) over the inserted rows. Rejects with INVALID when an input is missing or their numbers of
-   * rows differ, with REFUSED when a row cannot be done.
+   * Runs a block (default: the first) over the inserted rows. Rejects with INVALID when an input is missing or their
+   * numbers of rows differ, with REFUSED when a row cannot be done.
    */
   step(block?: string): Promise<void>
   /**
-   * A persistent, a volatile of the last step, or a constant: of a family a member, `W(2)`. A constant comes as its tensor stands in the
-   * file, which is read again; or `widened`, from the engine's memory. Throws MISUSE for a dynamic, for a volatile whose memory was given
-   * on and for a family without its member; INVALID for a member that is not there or a constant above 2 GiB; REFUSED where the file is
-   * gone or lacks the tensor.
+   * A persistent, a volatile of the last step, or a constant: of a family a member, `W(2)`. A constant comes as its
+   * tensor stands in the file, which is read again; or `widened`, from the engine's memory. Throws MISUSE for a
+   * dynamic, for a volatile whose memory was given on and for a family without its member; INVALID for a member that is
+   * not there or a constant above 2 GiB; REFUSED where the file is gone or lacks the tensor.
    */
   fetch(name: string, options?: FetchOptions): Fetched
   /** Each node of the last step: op, shape, rows, time, bytes. Throws MISUSE unless the executor traces. */

@@ -1,6 +1,7 @@
 /**
- * An executor: the bridge to the host for any graph. It steps one block at a time over one context: `insert` gives the block's
- * dynamics, `step` runs it, `fetch` reads what it left. Clock and chain belong to `Model.process` and stand still here.
+ * An executor: the bridge to the host for any graph. It steps one block at a time over one context: `insert` gives the
+ * block's dynamics, `step` runs it, `fetch` reads what it left. Clock and chain belong to `Model.process` and stand
+ * still here.
  *
  *   insert … ─▶ step ─▶ fetch, trace …        dynamics are cleared by the step, persistents go on
  */

@@ -1,19 +1,28 @@
 /**
- * The part of the graph builder for experts that lie in a store, and for what the perspective family computes beside them. docs/graph.md
- * gives the formulas.
+ * The part of the graph builder for experts that lie in a store, and for what the perspective family computes beside
+ * them. docs/graph.md gives the formulas.
  */
 import type { Experts, Names, State, Value, Vector, Write } from './builder-types.ts'
 import type { Node } from './graph.ts'
 
 /** Operations on experts that lie in a store (docs/experts.md). */
 export interface ExpertOps {
-  /** Squared distances [experts] of a point [2] on a torus from the experts' positions [experts · 2], moved by offsets [experts, 2]. */
+  /**
+   * Squared distances [experts] of a point [2] on a torus from the experts' positions [experts · 2], moved by offsets
+   * [experts, 2].
+   */
   torus(out: string, z: Value, positions: Vector, offsets?: State): Value
-  /** The `count` experts of least distance in order of rank, from rank `first` on (0); of equal distances the lower expert first. */
+  /**
+   * The `count` experts of least distance in order of rank, from rank `first` on (0); of equal distances the lower
+   * expert first.
+   */
   nearest(out: string, distances: Value, count: number, first?: Value<'i32'>): Value<'i32'>
   /** [count, C]: down(silu(gate x) ⊙ up x) of each of these experts of a layer of the store. */
   experts(out: string, x: Value, ids: Value<'i32'>, layer: Experts): Value
-  /** Tells the store which experts of a layer are wanted, `ahead` layers before they are (0: now). No number comes of it. */
+  /**
+   * Tells the store which experts of a layer are wanted, `ahead` layers before they are (0: now). No number comes of
+   * it.
+   */
   expertsAhead(ids: Value<'i32'>, layer: Experts, ahead: number): void
   /** y projected on the half-spaces n_j · y ≤ offset_j + inflation: normals [h · C], offsets [h]. */
   project(

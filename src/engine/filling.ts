@@ -12,7 +12,9 @@ const TOGETHER = 4
 /** Jobs at a time; blocks that come meanwhile are gathered. */
 const JOBS = 2
 
-/** Files of one call, which a thread reads, hashes and checks: a few milliseconds, so that other work finds a thread. */
+/**
+ * Files of one call, which a thread reads, hashes and checks: a few milliseconds, so that other work finds a thread.
+ */
 const FILES = 16
 /** Calls at a time. */
 const CALLS = 3
@@ -65,7 +67,10 @@ const gathered = (filling: FillingHandle): BlockSink['bytes'] => {
     })
 }
 
-/** Hands the filled context to `take`. `context`: the one that keeps blocks. Rejects as `Context.load`; then nothing is left of it. */
+/**
+ * Hands the filled context to `take`. `context`: the one that keeps blocks. Rejects as `Context.load`; then nothing is
+ * left of it.
+ */
 export const fillFrom = async <T>(
   engine: EngineHandle,
   { first, growth }: StateLayout,

@@ -1,4 +1,7 @@
-/** Fingerprints (sha256) of what a model computes and of its state layout. Equal fingerprints: checkpoints are exchangeable. */
+/**
+ * Fingerprints (sha256) of what a model computes and of its state layout. Equal fingerprints: checkpoints are
+ * exchangeable.
+ */
 import { createHash } from 'node:crypto'
 import { ContinuoError } from '../errors.ts'
 import { MOST_NESTED } from '../json.ts'
@@ -7,8 +10,8 @@ import { layoutText } from './layout.ts'
 import { awaitNative, type TensorEntry } from './native.ts'
 
 /**
- * JSON with the members of every object in order of their names: one text for one value. What JSON has no form for (bigints, Infinity,
- * NaN) stands bare. Throws INVALID for a value nested deeper than JSON from outside may be.
+ * JSON with the members of every object in order of their names: one text for one value. What JSON has no form for
+ * (bigints, Infinity, NaN) stands bare. Throws INVALID for a value nested deeper than JSON from outside may be.
  */
 export const canonicalJson = (value: unknown, depth = 0): string => {
   if (depth > MOST_NESTED + 8)
@@ -62,13 +65,14 @@ export const fingerprintText = (config: unknown, tensors: readonly TensorEntry[]
 }
 
 /**
- * sha256 over, in this order: the canonical JSON of { config, tensors: [{ name, dtype, shape }] } with tensors sorted by name,
- * a zero byte, and the bytes of every tensor in that same order. How a file orders or aligns its tensors does not matter. A
- * model opened with another `overflow` than its package has by itself is another one, and so is one that keeps keys and values narrower than
- * f32, keeps its context outside, reads text otherwise, or ends it with other tokens than its tokenizer's one: then the object has the
- * members `overflow`, `cacheDtype`, `memory` and `memoryTensors` (the same sha256 over memory.safetensors), `ngram`, `tokenizer` and `endTokens`, too.
- * Where the experts of a mixture lie in a store, `experts` has the store's digest and coding, and their tensors are no part of the list.
- * The bytes are read and hashed on a thread of libuv's pool.
+ * sha256 over, in this order: the canonical JSON of { config, tensors: [{ name, dtype, shape }] } with tensors sorted
+ * by name, a zero byte, and the bytes of every tensor in that same order. How a file orders or aligns its tensors does
+ * not matter. A model opened with another `overflow` than its package has by itself is another one, and so is one that
+ * keeps keys and values narrower than f32, keeps its context outside, reads text otherwise, or ends it with other
+ * tokens than its tokenizer's one: then the object has the members `overflow`, `cacheDtype`, `memory` and
+ * `memoryTensors` (the same sha256 over memory.safetensors), `ngram`, `tokenizer` and `endTokens`, too. Where the
+ * experts of a mixture lie in a store, `experts` has the store's digest and coding, and their tensors are no part of
+ * the list. The bytes are read and hashed on a thread of libuv's pool.
  */
 export const modelFingerprint = (
   config: unknown,
@@ -81,7 +85,9 @@ export const modelFingerprint = (
   return awaitNative((addon) => addon.hashFiles(text, paths, ranges))
 }
 
-/** sha256 over the canonical JSON of `layoutText`: [[name, axes, dtype], …] of the persistents, in order of declaration. */
+/**
+ * sha256 over the canonical JSON of `layoutText`: [[name, axes, dtype], …] of the persistents, in order of declaration.
+ */
 export const layoutFingerprint = (graph: Graph): string =>
   createHash('sha256')
     .update(canonicalJson(layoutText(graph)))

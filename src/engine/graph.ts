@@ -1,6 +1,7 @@
 /**
- * A model as data: the types of a serialised graph, and what can be read off one. `builder.ts` makes graphs, `native/graph/graph.h` and
- * docs/graph.md describe the format, and the engine checks every name, kind, type and shape before anything runs.
+ * A model as data: the types of a serialised graph, and what can be read off one. `builder.ts` makes graphs,
+ * `native/graph/graph.h` and docs/graph.md describe the format, and the engine checks every name, kind, type and shape
+ * before anything runs.
  *
  * Shapes are those of one row (one token); an executor runs many rows at once.
  */
@@ -11,9 +12,9 @@ export type Dtype = 'f32' | 'f16' | 'bf16' | 'f8' | 'i8' | 'u8' | 'i32' | 'bool'
 export type Storage = 'q8' | 'i4' | 'ternary2' | 'ternary3'
 
 /**
- * Rows of a tensor, picked and put into another order: for r = 0 … repeat − 1, for each part, for i = 0 … count − 1 the row
- * offset + each · member + r · step + from + i · stride. `each` leads from one member of a family to the next, in a stack from
- * matrix to matrix, where one tensor holds them all.
+ * Rows of a tensor, picked and put into another order: for r = 0 … repeat − 1, for each part, for i = 0 … count − 1 the
+ * row offset + each · member + r · step + from + i · stride. `each` leads from one member of a family to the next, in a
+ * stack from matrix to matrix, where one tensor holds them all.
  */
 export interface View {
   readonly offset?: number
@@ -32,11 +33,17 @@ export interface ConstantDeclaration {
   readonly name: string
   /** Shape of one member, whatever the file's storage. */
   readonly shape: readonly number[]
-  /** `packed`: a matrix [outputs, inputs]; `rows`: a table to look up in; `vector`: broadcast over rows; `stack`: [E, outputs, inputs]; `experts`: [E, inner, channels], a layer of the model's expert store. */
+  /**
+   * `packed`: a matrix [outputs, inputs]; `rows`: a table to look up in; `vector`: broadcast over rows; `stack`: [E,
+   * outputs, inputs]; `experts`: [E, inner, channels], a layer of the model's expert store.
+   */
   readonly layout: 'packed' | 'rows' | 'vector' | 'stack' | 'experts'
   /** One tensor of model.safetensors … */
   readonly ref?: string
-  /** … or a family of them: `{l}` stands for the member, `over` names the index, `from` the first member. In a stack `{e}` numbers its matrices. */
+  /**
+   * … or a family of them: `{l}` stands for the member, `over` names the index, `from` the first member. In a stack
+   * `{e}` numbers its matrices.
+   */
   readonly pattern?: string
   readonly over?: string
   readonly from?: number
@@ -52,7 +59,10 @@ export interface ConstantDeclaration {
   readonly group?: number
 }
 
-/** One axis of a persistent: of a fixed extent, one place for each value of an index, a ring, or growing with its counter. */
+/**
+ * One axis of a persistent: of a fixed extent, one place for each value of an index, a ring, or growing with its
+ * counter.
+ */
 export type AxisDeclaration =
   | number
   | { readonly index: string }
@@ -107,7 +117,10 @@ export type Declaration =
       readonly derived?: boolean
       /** The memory controller writes any of its positions: a snapshot holds the table whole. */
       readonly rewritten?: boolean
-      /** Positions of a block of a table that grows: a power of two, 256 where it is missing. Fewer where no node uses the table. */
+      /**
+       * Positions of a block of a table that grows: a power of two, 256 where it is missing. Fewer where no node uses
+       * the table.
+       */
       readonly block?: number
     }
 
@@ -155,7 +168,9 @@ export interface Graph {
   readonly declarations: readonly Declaration[]
   /** Its programs; a step runs one of them. */
   readonly blocks: readonly Block[]
-  /** How the memory controller keeps a decoder's list of slots: memory.json whole, `heads`, `key_heads`, `increments`. */
+  /**
+   * How the memory controller keeps a decoder's list of slots: memory.json whole, `heads`, `key_heads`, `increments`.
+   */
   readonly memory?: Readonly<Record<string, unknown>>
   /** How tokens of a perspective model are drawn and its sessions adapted: members of config.json. */
   readonly perspective?: Readonly<Record<string, unknown>>
@@ -193,7 +208,10 @@ export const membersOf = (graph: Graph, { over, from = 0 }: BoundDeclaration): r
   return index?.of === undefined ? values : values.map((value) => index.at[value]!)
 }
 
-/** The tensors of the file that a constant or a volatile table stands for, in order of its members, and of the matrices in each stack. */
+/**
+ * The tensors of the file that a constant or a volatile table stands for, in order of its members, and of the matrices
+ * in each stack.
+ */
 export const tensorsOf = (graph: Graph, bound: BoundDeclaration): readonly string[] => {
   const { ref, pattern, over, shape } = bound
   const layout = bound.kind === 'constant' ? bound.layout : undefined

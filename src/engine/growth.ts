@@ -1,7 +1,7 @@
 /**
- * Tables that grow, and rings, as blocks. Where nothing lowers the counter and every write goes to the last positions, a position that
- * was left behind stands for good, in a ring until the next lap. This is read off the graph; a table for which it cannot be shown stays
- * whole in every snapshot.
+ * Tables that grow, and rings, as blocks. Where nothing lowers the counter and every write goes to the last positions,
+ * a position that was left behind stands for good, in a ring until the next lap. This is read off the graph; a table
+ * for which it cannot be shown stays whole in every snapshot.
  */
 import {
   ARCHIVE,
@@ -79,8 +79,8 @@ export const growthOf = (graph: Graph, followers: readonly Followers[]): readonl
 }
 
 /**
- * Positions from … to − 1 of each persistent that grows, places of each ring, in the order of the layout; `to` −1: up to its counter, or
- * all places.
+ * Positions from … to − 1 of each persistent that grows, places of each ring, in the order of the layout; `to` −1: up
+ * to its counter, or all places.
  */
 export interface Ranges {
   readonly from: readonly number[]
@@ -89,13 +89,16 @@ export interface Ranges {
 
 const indexIn = ({ first }: StateLayout, wanted: string): number => first.findIndex(({ name }) => name === wanted)
 
-/** The frozen runs of each growth. `counters`: the value of each persistent that is a counter; the clock has no place in the layout. */
+/**
+ * The frozen runs of each growth. `counters`: the value of each persistent that is a counter; the clock has no place in
+ * the layout.
+ */
 export const frozenRuns = (layout: StateLayout, counters: readonly number[], pulse: number): readonly Runs[] =>
   layout.growth.map((each) => runsOf(each, counters[indexIn(layout, each.counter)] ?? pulse))
 
 /**
- * Takes a state apart. `counters`: the value of each persistent that is a counter. `part` copies those positions and places; what follows
- * no counter, only with `rest`.
+ * Takes a state apart. `counters`: the value of each persistent that is a counter. `part` copies those positions and
+ * places; what follows no counter, only with `rest`.
  */
 export const takeParts = async (
   layout: StateLayout,

@@ -12,8 +12,8 @@ export interface Inspected {
 }
 
 /**
- * Reads the headers of a model's files: safetensors, GGUF, archives of torch.save, found by their content. Throws INVALID for a
- * damaged or hostile file, and for a tensor that stands in two of them.
+ * Reads the headers of a model's files: safetensors, GGUF, archives of torch.save, found by their content. Throws
+ * INVALID for a damaged or hostile file, and for a tensor that stands in two of them.
  */
 export const inspectFiles = (paths: readonly string[]): Inspected => {
   const { tensors, files } = callNative((addon) => addon.inspect(paths))

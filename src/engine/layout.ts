@@ -4,7 +4,10 @@ import { BLOCK_POSITIONS, type GrowingTable, type LayoutEntry, type StateLayout 
 import { type AxisDeclaration, type Dtype, type Graph, indexExtent, isDerived } from './graph.ts'
 import { type Followers, growthOf } from './growth.ts'
 
-/** dtypes as safetensors names them, and the array that holds such numbers: floats narrower than f32 as bits. `i64` is a counter's. */
+/**
+ * dtypes as safetensors names them, and the array that holds such numbers: floats narrower than f32 as bits. `i64` is a
+ * counter's.
+ */
 export const storedDtypes = {
   f32: { name: 'F32', array: Float32Array },
   f16: { name: 'F16', array: Uint16Array },
@@ -35,8 +38,9 @@ const persistentsOf = (graph: Graph): readonly Persistent[] =>
   })
 
 /**
- * Those that grow with each counter and with no other, in blocks of 256 positions, in order of the counters' declaration; and behind them those
- * in shorter blocks and the rings of more than one block, in order of their own. A ring that is no longer than a block is written there by every token, so nothing of it ever stands.
+ * Those that grow with each counter and with no other, in blocks of 256 positions, in order of the counters'
+ * declaration; and behind them those in shorter blocks and the rings of more than one block, in order of their own. A
+ * ring that is no longer than a block is written there by every token, so nothing of it ever stands.
  */
 const followersOf = (graph: Graph, persistents: readonly Persistent[]): readonly Followers[] => {
   const tables = new Map<string, { counter: string; places?: number; block?: number; tables: GrowingTable[] }>()

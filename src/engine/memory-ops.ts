@@ -1,6 +1,6 @@
 /**
- * The part of the graph builder that recurrent layers need: matrix memories, of which a Titans layer is made, causal convolutions,
- * Mamba-2's recurrence. native/backends/cpu/kernels/memory.h and docs/graph.md give the equations.
+ * The part of the graph builder that recurrent layers need: matrix memories, of which a Titans layer is made, causal
+ * convolutions, Mamba-2's recurrence. native/backends/cpu/kernels/memory.h and docs/graph.md give the equations.
  */
 import type { Counter, Names, State, Value, Vector, Write } from './builder-types.ts'
 import type { Node } from './graph.ts'
@@ -39,16 +39,19 @@ export interface MemoryOps {
   range(out: string, x: Value, options: { low: readonly number[]; high: readonly number[] }): Value
   /** x between low and high; x holds equal parts, one for each number of `low`. */
   clamp(out: string, x: Value, options: { low: readonly number[]; high: readonly number[] }): Value
-  /** Each of the equal groups of x `times` times, one after the other: [a, b] of two groups, twice, gives [a, a, b, b]. */
+  /**
+   * Each of the equal groups of x `times` times, one after the other: [a, b] of two groups, twice, gives [a, a, b, b].
+   */
   repeat(out: string, x: Value, options: { groups: number; times: number }): Value
   /**
-   * Turns the pairs (i, i + m) of each head's channels by increments[i] · position / 2³² turns; there are m increments, and what a head
-   * has behind 2m channels stays. The position is the last that the counter, or the clock, has counted at this node.
+   * Turns the pairs (i, i + m) of each head's channels by increments[i] · position / 2³² turns; there are m increments,
+   * and what a head has behind 2m channels stays. The position is the last that the counter, or the clock, has counted
+   * at this node.
    */
   rope(out: string, x: Value, counter: Counter, options: { heads: number; increments: readonly number[] }): Value
   /**
-   * A causal convolution: weights [C · taps], of each channel its taps in order of time; state [taps − 1, C]; bias [C]. Its sums
-   * go through silu unless `activation` is none.
+   * A causal convolution: weights [C · taps], of each channel its taps in order of time; state [taps − 1, C]; bias [C].
+   * Its sums go through silu unless `activation` is none.
    */
   cacheConv(
     out: string,
@@ -58,8 +61,8 @@ export interface MemoryOps {
     options?: { readonly bias?: Vector | undefined; readonly activation?: 'silu' | 'none' },
   ): Value
   /**
-   * Mamba-2's recurrence on a state [heads, n, channels of a head]: x [C], step and share of the state that stays [heads], B and
-   * C [groups · n], D [heads]. Head h reads group ⌊h · groups / heads⌋.
+   * Mamba-2's recurrence on a state [heads, n, channels of a head]: x [C], step and share of the state that stays
+   * [heads], B and C [groups · n], D [heads]. Head h reads group ⌊h · groups / heads⌋.
    */
   cacheSsm(
     out: string,
@@ -68,9 +71,9 @@ export interface MemoryOps {
     heads: number,
   ): Value
   /**
-   * Keeps the row's keys and values and attends to what its rings hold: the last w tokens since the context began, or with
-   * `segment` those of the clock's present segment of so many pulses. Before them come persistent tokens (keys and values
-   * [heads/shared, P, n], met by the query as it was before it turned) and context tokens, if there are any.
+   * Keeps the row's keys and values and attends to what its rings hold: the last w tokens since the context began, or
+   * with `segment` those of the clock's present segment of so many pulses. Before them come persistent tokens (keys and
+   * values [heads/shared, P, n], met by the query as it was before it turned) and context tokens, if there are any.
    */
   cacheAttend(
     out: string,
@@ -86,9 +89,9 @@ export interface MemoryOps {
     },
   ): Value
   /**
-   * Writes M [levels, heads, key, value] with the row's k and v, and gives Σ softmax(logits)[level] · M_level q of what stands then.
-   * θ, η and α [levels · heads] are learning rate, momentum (rule titans) and retention (l2, elastic, kl) of the row; `momentum`
-   * is like M, `buffer` like M for the levels with a period above 1.
+   * Writes M [levels, heads, key, value] with the row's k and v, and gives Σ softmax(logits)[level] · M_level q of what
+   * stands then. θ, η and α [levels · heads] are learning rate, momentum (rule titans) and retention (l2, elastic, kl)
+   * of the row; `momentum` is like M, `buffer` like M for the levels with a period above 1.
    */
   cacheMemory(
     out: string,

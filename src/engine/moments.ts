@@ -1,4 +1,7 @@
-/** What a model's matrices were multiplied with, as sums Σ x xᵀ (native/runtime/executor/moments.h), by the names of their tensors. */
+/**
+ * What a model's matrices were multiplied with, as sums Σ x xᵀ (native/runtime/executor/moments.h), by the names of
+ * their tensors.
+ */
 import { ContinuoError } from '../errors.ts'
 import { type Graph, membersOf, tensorsOf } from './graph.ts'
 

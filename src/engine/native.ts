@@ -117,8 +117,8 @@ export interface StoredAs {
 export type FileFormat = 'safetensors' | 'gguf' | 'torch'
 
 /**
- * The metadata of a GGUF file by their keys: numbers, bigints where a number would not be exact, strings, booleans, and arrays of
- * them.
+ * The metadata of a GGUF file by their keys: numbers, bigints where a number would not be exact, strings, booleans, and
+ * arrays of them.
  */
 export type GgufMetadata = ReadonlyMap<string, unknown>
 
@@ -236,7 +236,10 @@ interface Addon {
   serialize(context: ContextHandle): Uint8Array
   /** Of each persistent in the order of the layout: its value where it is a counter, else 0. */
   counters(context: ContextHandle): readonly number[]
-  /** Of each persistent that grows the positions, of each ring the places from … to − 1 (−1: all); the others only with `rest`. */
+  /**
+   * Of each persistent that grows the positions, of each ring the places from … to − 1 (−1: all); the others only with
+   * `rest`.
+   */
   partBytes(context: ContextHandle, from: readonly number[], to: readonly number[], rest: boolean): number
   /** Copies such a part into `out`, which has its length. */
   capture(
@@ -265,9 +268,9 @@ interface Addon {
     chain: string,
   ): Promise<ContextHandle>
   /**
-   * A context that is made of parts: the state without its blocks first. `tables`: of each growth, the indices of its tables in the layout;
-   * `blocks`: how many blocks it has, of which the context has the first `kept`, or `held` where they may
-   * sleep, and the others will come.
+   * A context that is made of parts: the state without its blocks first. `tables`: of each growth, the indices of its
+   * tables in the layout; `blocks`: how many blocks it has, of which the context has the first `kept`, or `held` where
+   * they may sleep, and the others will come.
    */
   fill(
     engine: EngineHandle,
@@ -332,7 +335,10 @@ interface Addon {
   step(executor: ExecutorHandle, block: number, rows: number, inputs: readonly Uint8Array[]): Promise<void>
   fetch(executor: ExecutorHandle, block: number, rows: number, declaration: number): Uint8Array<ArrayBuffer> | null
   fetchConstant(executor: ExecutorHandle, declaration: number, member: number): Float32Array<ArrayBuffer>
-  /** Σ x xᵀ [inputs, inputs] of the rows that a member of a constant was multiplied with; null where nothing is. While no call is in flight. */
+  /**
+   * Σ x xᵀ [inputs, inputs] of the rows that a member of a constant was multiplied with; null where nothing is. While
+   * no call is in flight.
+   */
   moments(engine: EngineHandle, declaration: number, member: number): Float32Array<ArrayBuffer> | null
   trace(executor: ExecutorHandle): TraceEntry[]
   closeEngine(engine: EngineHandle): void

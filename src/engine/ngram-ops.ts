@@ -1,8 +1,13 @@
-/** The part of the graph builder for ngram memories. native/graph/ngram.h has their tables, docs/ngram.md what they do. */
+/**
+ * The part of the graph builder for ngram memories. native/graph/ngram.h has their tables, docs/ngram.md what they do.
+ */
 import type { Names, State, Value, Vector, Write } from './builder-types.ts'
 import type { Node } from './graph.ts'
 
-/** The tables of an ngram memory: i32 [slots, 2], i32 [words] and f32 [numbers]; of subwords i32 [slots, 4], and the base f32 [tokens]. */
+/**
+ * The tables of an ngram memory: i32 [slots, 2], i32 [words] and f32 [numbers]; of subwords i32 [slots, 4], and the
+ * base f32 [tokens].
+ */
 export interface NgramTables {
   readonly slots: State
   readonly text: State
@@ -13,15 +18,19 @@ export interface NgramTables {
 /** Operations of ngram memories (docs/ngram.md). */
 export interface NgramOps {
   /**
-   * Reads a token of 256, and gives the logits [256] of the token after it: votes of what followed such a text before, added to a base [256].
-   * With a table of the base the tokens are subwords, and the base and the logits are [tokens]. `learn`: from which tokens it learns.
+   * Reads a token of 256, and gives the logits [256] of the token after it: votes of what followed such a text before,
+   * added to a base [256]. With a table of the base the tokens are subwords, and the base and the logits are [tokens].
+   * `learn`: from which tokens it learns.
    */
   cacheNgram(out: string, tables: NgramTables, token: Value<'i32'>, learn: NgramLearn, base?: Value): Value
   /** The first numbers of a mixture; `learned` by other texts before, or null. */
   cacheNgramFirst(mixture: State, learned: Vector | null): void
 }
 
-/** From which tokens an ngram memory learns: those that were read, or those that it drew as well. The others move its contexts on. */
+/**
+ * From which tokens an ngram memory learns: those that were read, or those that it drew as well. The others move its
+ * contexts on.
+ */
 export const NGRAM_LEARN = ['read', 'all'] as const
 export type NgramLearn = (typeof NGRAM_LEARN)[number]
 

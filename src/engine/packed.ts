@@ -1,16 +1,17 @@
 /**
- * Packed weights on disk (native/weights/packed_file.h): the weights as the kernels read them, so that a start packs nothing and hashes
- * nothing. A file says by four sha256 what it is of:
+ * Packed weights on disk (native/weights/packed_file.h): the weights as the kernels read them, so that a start packs
+ * nothing and hashes nothing. A file says by four sha256 what it is of:
  *
  *   key           what the graph makes of the weights, and the version of the layout
  *   seal          the files that it was packed from: sizes, times in whole seconds, and where each tensor lies and how it begins
  *   head          the text that the model's fingerprint begins with
  *   fingerprint   of the model
  *
- * Where key and seal are right, the file has the weights of these files; where head is right too, the model has its fingerprint. Nothing of
- * the weights' own files is read then but the beginnings of tensors. Where the seal is not right, because they were copied or touched, they
- * are hashed, and the file serves if that gives its fingerprint. The bytes of the file itself have checksums, and the engine checks them
- * all before it computes anything. Whoever can write the file can give the model other weights: it belongs where the model belongs.
+ * Where key and seal are right, the file has the weights of these files; where head is right too, the model has its
+ * fingerprint. Nothing of the weights' own files is read then but the beginnings of tensors. Where the seal is not
+ * right, because they were copied or touched, they are hashed, and the file serves if that gives its fingerprint. The
+ * bytes of the file itself have checksums, and the engine checks them all before it computes anything. Whoever can
+ * write the file can give the model other weights: it belongs where the model belongs.
  */
 import { closeSync, openSync, readSync, statSync } from 'node:fs'
 import { mkdir, readdir, stat, unlink, utimes } from 'node:fs/promises'
@@ -84,7 +85,10 @@ export interface FoundPacked {
   readonly sealed: boolean
 }
 
-/** The first of the paths that has packed weights of this key: one with this seal before one with another. null: there is none. */
+/**
+ * The first of the paths that has packed weights of this key: one with this seal before one with another. null: there
+ * is none.
+ */
 export const findPacked = (paths: readonly string[], key: string, seal: string): FoundPacked | null => {
   const found = paths.flatMap((path) => {
     const name = callNative((addon) => addon.packedName(path))
@@ -100,7 +104,10 @@ export const touchPacked = async (path: string): Promise<void> => {
   await utimes(path, now, now).catch(() => undefined)
 }
 
-/** Deletes files of the folder, those that were not used for longest first, until so many bytes fit under its bound; false where they exceed the bound alone. */
+/**
+ * Deletes files of the folder, those that were not used for longest first, until so many bytes fit under its bound;
+ * false where they exceed the bound alone.
+ */
 export const makeRoom = async ({ path, maxBytes }: PackedFolder, bytes: number): Promise<boolean> => {
   if (bytes > maxBytes) return false
   await mkdir(path, { recursive: true })

@@ -1,6 +1,6 @@
 /**
- * A graph as text that can be read beside the paper it implements: declared memory by kind, then each block as code. What is on
- * the left of `=` is a value of the row; what is on the left of `←` is persistent memory.
+ * A graph as text that can be read beside the paper it implements: declared memory by kind, then each block as code.
+ * What is on the left of `=` is a value of the row; what is on the left of `←` is persistent memory.
  */
 import {
   type AxisDeclaration,
@@ -52,7 +52,10 @@ const count = (value: number): string => value.toLocaleString('en-US')
 const product = (extents: readonly number[]): number => extents.reduce((a, b) => a * b, 1)
 const shapeText = (shape: readonly (number | string)[]): string => `[${shape.join(', ')}]`
 
-/** Rows of cells as lines with their columns one below the other; `right` names those that stand right. A string is a line of its own. */
+/**
+ * Rows of cells as lines with their columns one below the other; `right` names those that stand right. A string is a
+ * line of its own.
+ */
 export const aligned = (
   rows: readonly (string | readonly string[])[],
   right: readonly number[] = [],

@@ -1,6 +1,6 @@
 /**
- * The part of the graph builder that mixtures of experts need: scores become the numbers and weights of the experts that a row goes to.
- * native/backends/cpu/kernels/routing.h and docs/graph.md give the formulas.
+ * The part of the graph builder that mixtures of experts need: scores become the numbers and weights of the experts
+ * that a row goes to. native/backends/cpu/kernels/routing.h and docs/graph.md give the formulas.
  */
 import type { Names, Stack, Value, Write } from './builder-types.ts'
 

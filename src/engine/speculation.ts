@@ -14,7 +14,10 @@ export const readSpeculation = (text: string, name: string): Speculation => {
   )
 }
 
-/** What a model does whose caller says nothing: what the variable CONTINUO_SPECULATE says, else guesses only with a draft model. Throws INVALID. */
+/**
+ * What a model does whose caller says nothing: what the variable CONTINUO_SPECULATE says, else guesses only with a
+ * draft model. Throws INVALID.
+ */
 export const usualSpeculation = (drafts: boolean, env: NodeJS.ProcessEnv = process.env): Speculation =>
   env.CONTINUO_SPECULATE
     ? readSpeculation(env.CONTINUO_SPECULATE, 'CONTINUO_SPECULATE')

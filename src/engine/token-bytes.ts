@@ -1,4 +1,6 @@
-/** What the tokens of a vocabulary stand for, in the engine's form: stop strings and memories of subwords ask for it. */
+/**
+ * What the tokens of a vocabulary stand for, in the engine's form: stop strings and memories of subwords ask for it.
+ */
 import { callNative, type TokenBytesHandle } from './native.ts'
 import type { StopStrings } from './work.ts'
 

@@ -1,6 +1,6 @@
 /**
- * The weights of a model on their way into the engine: packed anew, or mapped from what an earlier start packed (packed.ts); and what identifies
- * them.
+ * The weights of a model on their way into the engine: packed anew, or mapped from what an earlier start packed
+ * (packed.ts); and what identifies them.
  */
 import { availableParallelism } from 'node:os'
 import { ContinuoError, messageOf } from '../errors.ts'
@@ -34,7 +34,10 @@ const invalid = (message: string): never => {
   throw new ContinuoError('INVALID', message)
 }
 
-/** An emulated device is there for tests, and far slower than the CPU it runs on: it is taken only where `device` names it. */
+/**
+ * An emulated device is there for tests, and far slower than the CPU it runs on: it is taken only where `device` names
+ * it.
+ */
 const deviceOf = ({ device = 'auto' }: OpenModelOptions): DeviceKind => {
   if (device === 'cpu') return device
   if (device !== 'auto' && device !== 'cuda') {
@@ -176,8 +179,9 @@ interface Beside {
 }
 
 /**
- * Opens an engine with the weights that the request names, and those of a model that guesses its tokens. The engine loads on its own threads; meanwhile
- * `read` says how the model reads text. Throws INVALID for a graph or tensor that cannot be used, and what `read` throws.
+ * Opens an engine with the weights that the request names, and those of a model that guesses its tokens. The engine
+ * loads on its own threads; meanwhile `read` says how the model reads text. Throws INVALID for a graph or tensor that
+ * cannot be used, and what `read` throws.
  */
 export const openWeights = async (
   request: LoadRequest,

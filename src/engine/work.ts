@@ -34,14 +34,19 @@ export interface StopStrings {
   readonly strings: readonly Uint8Array[]
   /** The last bytes generated before this item: those of the longest string are enough. */
   readonly tail: Uint8Array
-  /** The bytes of each token. The engine asks once for each id of the vocabulary; the same object each time is the same vocabulary. */
+  /**
+   * The bytes of each token. The engine asks once for each id of the vocabulary; the same object each time is the same
+   * vocabulary.
+   */
   readonly vocabulary: {
     /** The bytes of one id; empty where it has none. */
     bytesOf(id: number): Uint8Array
   }
 }
 
-/** One piece of work for one context: first `tokens` are fed, then up to `generate.count` tokens are sampled and fed. */
+/**
+ * One piece of work for one context: first `tokens` are fed, then up to `generate.count` tokens are sampled and fed.
+ */
 export interface WorkItem {
   /** Whose work it is; busy until the item is answered. */
   readonly context: Context
@@ -59,7 +64,10 @@ export interface WorkItem {
   readonly request?: MemoryRequest | AdaptRequest | { readonly type: 'importPlain'; readonly plain: PlainCache }
 }
 
-/** Asks a perspective model to adapt the session to the tokens that it read last, with a budget of so many evaluations (docs/perspective.md). */
+/**
+ * Asks a perspective model to adapt the session to the tokens that it read last, with a budget of so many evaluations
+ * (docs/perspective.md).
+ */
 export interface AdaptRequest {
   readonly type: 'adapt'
   readonly evaluations: number
@@ -120,15 +128,18 @@ export interface PlainCache {
   readonly hidden: Float32Array
 }
 
-/** Asks a memory outside to archive what the window has, or to bring blocks back; without `blocks`, those that its policy chooses. */
+/**
+ * Asks a memory outside to archive what the window has, or to bring blocks back; without `blocks`, those that its
+ * policy chooses.
+ */
 export type MemoryRequest =
   | { readonly type: 'archive' }
   | { readonly type: 'retrieve'; readonly blocks?: readonly number[] }
 
 export interface Generate extends Sampling {
   /**
-   * Fewer where a token of `endTokens` is drawn, which is not fed; where a stop string ends in a token, which is fed; or where the
-   * context has no position left.
+   * Fewer where a token of `endTokens` is drawn, which is not fed; where a stop string ends in a token, which is fed;
+   * or where the context has no position left.
    */
   readonly count: number
   /** Default: none. */
@@ -136,8 +147,8 @@ export interface Generate extends Sampling {
   /** Is added to the logits of these ids. Default: none. */
   readonly logitBias?: ReadonlyMap<number, number>
   /**
-   * Which tokens may be drawn, the same for all of the item: id 64 i + j at bit j of word i, [⌈vocabulary / 64⌉]; one at least. Default: all.
-   * Others lose their logits before temperature, top-k, top-p and min-p.
+   * Which tokens may be drawn, the same for all of the item: id 64 i + j at bit j of word i, [⌈vocabulary / 64⌉]; one
+   * at least. Default: all. Others lose their logits before temperature, top-k, top-p and min-p.
    */
   readonly allowed?: BigUint64Array
   /** How many of the likeliest tokens are told with each; default 0. */
@@ -146,17 +157,23 @@ export interface Generate extends Sampling {
   readonly endTokens?: readonly number[]
   /** Default: none. */
   readonly stop?: StopStrings
-  /** The caller submits the next item of this context at once unless this one ends early. Default false. The result is the same; the engine may wait a moment. */
+  /**
+   * The caller submits the next item of this context at once unless this one ends early. Default false. The result is
+   * the same; the engine may wait a moment.
+   */
   readonly more?: boolean
 }
 
 /** What came of an item of work. */
 export interface WorkResult {
-  /** −ln p(token) for each of `tokens`, in nats; NaN for the first token of a context, which nothing predicts. Empty unless asked for. */
+  /**
+   * −ln p(token) for each of `tokens`, in nats; NaN for the first token of a context, which nothing predicts. Empty
+   * unless asked for.
+   */
   readonly nats: Float32Array
   /**
-   * Of the hidden vectors of `tokens` [channels of the model], those from which block "predict" computes logits: their sum, added in the order of the
-   * tokens, and the last one. Missing unless asked for, and where no token was fed.
+   * Of the hidden vectors of `tokens` [channels of the model], those from which block "predict" computes logits: their
+   * sum, added in the order of the tokens, and the last one. Missing unless asked for, and where no token was fed.
    */
   readonly hidden?: { readonly sum: Float64Array; readonly last: Float32Array }
   /** Ids that were sampled and fed, in order. */
@@ -167,7 +184,10 @@ export interface WorkResult {
   readonly top?: Int32Array
   /** [generated][topLogprobs]: ln p of each of them under the model itself. */
   readonly topLogprobs?: Float32Array
-  /** The cause that ended the generation before its `count`. An end token (`eos`) that was drawn is in none of the results. */
+  /**
+   * The cause that ended the generation before its `count`. An end token (`eos`) that was drawn is in none of the
+   * results.
+   */
   readonly ended: 'eos' | 'stop' | 'positions' | null
   /** Of each generated token, where it was asked for. */
   readonly draws?: readonly DrawNote[]

@@ -1,4 +1,7 @@
-/** The fixed part of the header of a layer's file (docs/experts.md), as far as TypeScript needs it. The native core reads and checks all of it. */
+/**
+ * The fixed part of the header of a layer's file (docs/experts.md), as far as TypeScript needs it. The native core
+ * reads and checks all of it.
+ */
 import { closeSync, openSync, readSync } from 'node:fs'
 
 export interface LayerHeader {

@@ -28,8 +28,8 @@ export interface LayerReport {
 }
 
 /**
- * Records of a layer's file read at random past the page cache, `depth` pieces of 128 KiB at once: what the disk gives by itself. `one`: a
- * record begins when the one before it has ended.
+ * Records of a layer's file read at random past the page cache, `depth` pieces of 128 KiB at once: what the disk gives
+ * by itself. `one`: a record begins when the one before it has ended.
  */
 export const measureReads = (
   path: string,

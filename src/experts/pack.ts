@@ -1,6 +1,6 @@
 /**
- * Packs the experts of a model into a store, `DIR/experts/layer-LLL.experts`, and checks one (docs/experts.md). A layer at a time is in
- * memory. The same source gives the same bytes.
+ * Packs the experts of a model into a store, `DIR/experts/layer-LLL.experts`, and checks one (docs/experts.md). A layer
+ * at a time is in memory. The same source gives the same bytes.
  */
 import { createHash, randomBytes } from 'node:crypto'
 import { existsSync } from 'node:fs'
@@ -67,8 +67,8 @@ const numbersOf = (matrices: readonly MatrixPlace[]): Float64Array =>
 const ownerOf = (folder: string): string => folder.replace(/tmp$/, 'owner')
 
 /**
- * What packs that were killed left. The file that names the owner of a folder is there before the folder, and goes after it; those of
- * processes that run are theirs.
+ * What packs that were killed left. The file that names the owner of a folder is there before the folder, and goes
+ * after it; those of processes that run are theirs.
  */
 const removeLeftOvers = async (dir: string): Promise<void> => {
   const left = (await readdir(dir)).filter((name) => /^experts\.[0-9a-f]{8}\.(tmp|owner)$/.test(name))
@@ -137,8 +137,8 @@ const refuseOther = (path: string, found: LayerReport, layer: number, sizes: Exp
 }
 
 /**
- * Throws INVALID for a package without experts or with damaged ones, REFUSED where they have another digest than config.json says,
- * UNAVAILABLE where the store cannot be written; then a store that was there is as it was.
+ * Throws INVALID for a package without experts or with damaged ones, REFUSED where they have another digest than
+ * config.json says, UNAVAILABLE where the store cannot be written; then a store that was there is as it was.
  */
 export const packExperts = async (request: PackRequest): Promise<PackedExperts> => {
   const { source } = request
@@ -179,7 +179,8 @@ export interface CheckedExperts {
 }
 
 /**
- * Reads every byte of a store. Throws REFUSED with the first fault: a damaged file, a missing layer, another digest than config.json has.
+ * Reads every byte of a store. Throws REFUSED with the first fault: a damaged file, a missing layer, another digest
+ * than config.json has.
  */
 export const checkExperts = async ({ source, threads, onLayer, signal }: PackRequest): Promise<CheckedExperts> => {
   const { dir } = source

@@ -37,7 +37,10 @@ export interface ExpertsSource {
   readonly sizes: ExpertSizes
   /** Numbers of the layers with experts. */
   readonly layers: readonly number[]
-  /** Gate, up and down of each expert of a layer, one behind the other. Throws INVALID where the files have them otherwise than config.json says. */
+  /**
+   * Gate, up and down of each expert of a layer, one behind the other. Throws INVALID where the files have them
+   * otherwise than config.json says.
+   */
   placesOf(layer: number): readonly MatrixPlace[]
   /** What the package says the digest of its experts is; null: nothing. */
   readonly digest: string | null

@@ -1,4 +1,7 @@
-/** A span for each answer of a gateway, `chat MODEL`, `text_completion MODEL` or `embeddings MODEL`, kind SERVER; those of a worker's work on it lie below. */
+/**
+ * A span for each answer of a gateway, `chat MODEL`, `text_completion MODEL` or `embeddings MODEL`, kind SERVER; those
+ * of a worker's work on it lie below.
+ */
 import type { Attributes } from '@opentelemetry/api'
 import type { Grammar } from '../../topics/chunks.ts'
 import { openTracer, remoteParent } from '../observe/tracing.ts'

@@ -1,6 +1,7 @@
 /**
- * What answers cost, by the names of OpenTelemetry's conventions for generative AI (open-telemetry/semantic-conventions-genai, status Development):
- * histograms in /metrics, with the buckets that they advise, and a span for each answer where spans are sent. No session, key or text is in them.
+ * What answers cost, by the names of OpenTelemetry's conventions for generative AI
+ * (open-telemetry/semantic-conventions-genai, status Development): histograms in /metrics, with the buckets that they
+ * advise, and a span for each answer where spans are sent. No session, key or text is in them.
  */
 import type { FastifyReply, FastifyRequest } from 'fastify'
 import { Histogram, type Registry } from 'prom-client'

@@ -1,4 +1,7 @@
-/** Requests of the process that holds the gateway, without a connection: they pass every check, bound and refusal that a client's requests pass. */
+/**
+ * Requests of the process that holds the gateway, without a connection: they pass every check, bound and refusal that a
+ * client's requests pass.
+ */
 import { AsyncLocalStorage } from 'node:async_hooks'
 import type { FastifyInstance } from 'fastify'
 

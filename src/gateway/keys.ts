@@ -1,6 +1,6 @@
 /**
- * API keys. The file has the sha256 of each key, never the key: a key is 32 random bytes, so its hash cannot be searched for, and needs no salt
- * and no slow function, which passwords would.
+ * API keys. The file has the sha256 of each key, never the key: a key is 32 random bytes, so its hash cannot be
+ * searched for, and needs no salt and no slow function, which passwords would.
  *
  *     { "version": 1, "keys": [ { "name": "alice", "sha256": "…", "created": "2026-11-25T19:00:00.000Z" } ] }
  */

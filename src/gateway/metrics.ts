@@ -1,4 +1,7 @@
-/** Metrics of a gateway. Their labels are patterns of routes, methods and statuses: no session, key or address is in them. */
+/**
+ * Metrics of a gateway. Their labels are patterns of routes, methods and statuses: no session, key or address is in
+ * them.
+ */
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client'
 
@@ -81,7 +84,10 @@ export const createGatewayMetrics = ({
   }
 }
 
-/** GET /metrics, under the rule of every other route: where there are keys it takes one. A scrape is none of the requests that are limited. */
+/**
+ * GET /metrics, under the rule of every other route: where there are keys it takes one. A scrape is none of the
+ * requests that are limited.
+ */
 export const metricsRoute = (app: FastifyInstance, { registry }: Pick<GatewayMetrics, 'registry'>): void => {
   app.get('/metrics', { config: { rateLimit: false } }, async (_request, reply) =>
     reply

@@ -1,4 +1,7 @@
-/** Makes names for sessions that must belong to a given partition of the input: a fork is in the partition of its parent. */
+/**
+ * Makes names for sessions that must belong to a given partition of the input: a fork is in the partition of its
+ * parent.
+ */
 
 /** Names that are tried. */
 const MOST_NAMES = 100_000

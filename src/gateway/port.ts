@@ -13,7 +13,10 @@ export const whyNoPort = (error: unknown, host: string, port: number): ContinuoE
   })
 }
 
-/** Throws UNAVAILABLE where the address cannot be had now. It is taken and given back: nobody is to be answered before the log is open. */
+/**
+ * Throws UNAVAILABLE where the address cannot be had now. It is taken and given back: nobody is to be answered before
+ * the log is open.
+ */
 export const tryPort = async (host: string, port: number): Promise<void> => {
   const server = createServer()
   try {

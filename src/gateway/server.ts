@@ -1,6 +1,7 @@
 /**
- * The HTTP gateway: a client of the log. Requests become events of the input topic, answers are read from the output topics, so a gateway keeps no
- * state that another one could not read from the log, and any number of them may serve one log.
+ * The HTTP gateway: a client of the log. Requests become events of the input topic, answers are read from the output
+ * topics, so a gateway keeps no state that another one could not read from the log, and any number of them may serve
+ * one log.
  */
 import { STATUS_CODES } from 'node:http'
 import { isIP, type Socket } from 'node:net'

@@ -100,7 +100,8 @@ export const goneSignal = ({ raw }: FastifyReply): AbortSignal => {
 export const checkSession = (id: string, param: string): string => {
   if (id.length < 1 || id.length > 512)
     throw new Refusal(400, `A session id has 1 to 512 characters, this one has ${id.length}.`, { param })
-  // Clients resolve these in a path before they send it (WHATWG URL, dot segments), so nobody could ask for such a session again.
+  // Clients resolve these in a path before they send it (WHATWG URL, dot segments), so nobody could ask for such a
+  // session again.
   if (id === '.' || id === '..')
     throw new Refusal(400, `A session id that stands in paths cannot be ${JSON.stringify(id)}. Choose another.`, {
       param,
@@ -129,7 +130,10 @@ export const checkModel = ({ id }: Served, asked: string): void => {
   })
 }
 
-/** Throws a Refusal (400) for a session that stands at a prefix: what it was fed would be the beginning of other requests. */
+/**
+ * Throws a Refusal (400) for a session that stands at a prefix: what it was fed would be the beginning of other
+ * requests.
+ */
 export const checkFed = (id: string, param: string): string => {
   if (!checkSession(id, param).startsWith(PREFIX_NAMES)) return id
   throw new Refusal(
@@ -141,7 +145,10 @@ export const checkFed = (id: string, param: string): string => {
 
 export const SESSION_HEADER = 'x-session'
 
-/** The session that the header names, percent-encoded, as a header cannot carry all of Unicode; undefined: it names none. */
+/**
+ * The session that the header names, percent-encoded, as a header cannot carry all of Unicode; undefined: it names
+ * none.
+ */
 export const sessionInHeader = ({ headers }: FastifyRequest): string | undefined => {
   const given = headers[SESSION_HEADER]
   if (given === undefined) return undefined

@@ -39,7 +39,10 @@ export const sessionEffects = ({ service, turns }: Answering) => {
     return { ends, over, slow }
   }
 
-  /** The first observation of this type that the event brings, once it took effect. Throws a Refusal where the worker refused it, or was too slow. */
+  /**
+   * The first observation of this type that the event brings, once it took effect. Throws a Refusal where the worker
+   * refused it, or was too slow.
+   */
   const effectOf = async (
     id: string,
     key: string | null,
@@ -74,7 +77,9 @@ export const sessionEffects = ({ service, turns }: Answering) => {
     }
   }
 
-  /** Deletes the session by an event, and resolves once it is gone. Rejects with a Refusal (404) where there is none. */
+  /**
+   * Deletes the session by an event, and resolves once it is gone. Rejects with a Refusal (404) where there is none.
+   */
   const deleteSession = async (id: string, key: string | null, gone: AbortSignal): Promise<void> => {
     await effectOf(id, key, { type: 'delete' }, 'deleted', gone).catch((error: unknown) => {
       // A deletion is refused where there is nothing to delete.
@@ -99,8 +104,9 @@ export const sessionEffects = ({ service, turns }: Answering) => {
   }
 
   /**
-   * Sends the events once, and resolves with where the first attempt of them is as soon as the worker has taken one, or refused this one's first event; `isFirst`: it is this one. Throws a
-   * Refusal where the key was used for something else, or no worker took any in time.
+   * Sends the events once, and resolves with where the first attempt of them is as soon as the worker has taken one, or
+   * refused this one's first event; `isFirst`: it is this one. Throws a Refusal where the key was used for something
+   * else, or no worker took any in time.
    */
   const sendOnce = async (
     id: string,

@@ -1,4 +1,7 @@
-/** Continuo's own API: sessions, events into them, and their outputs as server-sent events whose ids are positions of the topic. */
+/**
+ * Continuo's own API: sessions, events into them, and their outputs as server-sent events whose ids are positions of
+ * the topic.
+ */
 import { randomUUID } from 'node:crypto'
 import type { FastifyInstance, FastifyReply } from 'fastify'
 import { z } from 'zod'
@@ -83,7 +86,10 @@ const eventsIn = (body: unknown, service: Service, unique?: string): Chunk[] => 
 /** Events as the body of a request has them: the gateway makes the id of a `generate` that has none. */
 const askedGenerate = generate.extend({ requestId: generate.shape.requestId.optional() })
 export const eventRequest = z.union(Object.values({ ...CHUNK_SCHEMAS, generate: askedGenerate }))
-/** The schema of the body, as it is told to clients; each event is checked alone, so that a refusal names what is wrong with it. */
+/**
+ * The schema of the body, as it is told to clients; each event is checked alone, so that a refusal names what is wrong
+ * with it.
+ */
 export const eventsRequest = z.union([eventRequest, z.array(eventRequest).min(1).max(MOST_EVENTS)])
 
 /** The schema of a fork's body, as it is told to clients. */
@@ -276,7 +282,8 @@ export const sessionRoutes = (app: FastifyInstance, answering: Answering): void 
       start: number,
       ends: AbortSignal,
     ): AsyncGenerator<ServerEvent | Uint8Array> {
-      // Sent before any record: a client that is cut off before the first one reconnects with this id, and misses nothing.
+      // Sent before any record: a client that is cut off before the first one reconnects with this id, and misses
+      // nothing.
       const data = { partition, offset: start - 1 }
       yield { event: 'position', id: positionText(partition, start - 1), retry: RETRY, data }
       for await (const batch of tails[kind].batches(partition, id, start, ends)) {

@@ -1,4 +1,7 @@
-/** Where every session stands, followed from the state topic: the newest committed head of each, opened and checked, in short form. */
+/**
+ * Where every session stands, followed from the state topic: the newest committed head of each, opened and checked, in
+ * short form.
+ */
 import { setTimeout as delay } from 'node:timers/promises'
 import type { TopicNames } from '../../topics/index.ts'
 import type { Partitioner } from '../../topics/input.ts'
@@ -81,8 +84,8 @@ export interface SessionsView {
   /** What the session has done once by this key; undefined: nothing that it remembers. */
   claim(session: string, key: string): Claim | undefined
   /**
-   * Resolves when what the session did with the input record at this offset is known here, whatever became of the session since; or when the
-   * signal fires.
+   * Resolves when what the session did with the input record at this offset is known here, whatever became of the
+   * session since; or when the signal fires.
    */
   finished(session: string, offset: number, signal: AbortSignal): Promise<void>
   /** Resolves with the pulse of the session once it stands behind this one; with null when the signal fires. */
@@ -99,7 +102,9 @@ export interface SessionsView {
   close(): Promise<void>
 }
 
-/** Who is told of each record of the state topic, in the order of its partition: the heads of a commit, then its cursor. */
+/**
+ * Who is told of each record of the state topic, in the order of its partition: the heads of a commit, then its cursor.
+ */
 export interface StateWatcher {
   head(view: SessionView, head: Head, record: StoredRecord): void
   cursor(cursor: PartitionCursor, partition: number, record: StoredRecord): void

@@ -1,6 +1,6 @@
 /**
- * Server-sent events (HTML standard, section 9.2) to a client that may read slowly, or not at all. What waits for a client is one piece of its
- * stream at most, an event or several that were put together, beside what its socket holds.
+ * Server-sent events (HTML standard, section 9.2) to a client that may read slowly, or not at all. What waits for a
+ * client is one piece of its stream at most, an event or several that were put together, beside what its socket holds.
  */
 import type { FastifyReply } from 'fastify'
 import { Refusal } from './refusal.ts'
@@ -50,7 +50,10 @@ export interface SendOptions {
   readonly heartbeat?: number
   /** Aborted when the client disconnects. */
   readonly gone: AbortSignal
-  /** The last event of a stream whose source failed, or whose client took nothing for too long; the status was sent long ago. */
+  /**
+   * The last event of a stream whose source failed, or whose client took nothing for too long; the status was sent long
+   * ago.
+   */
   failed(error: unknown): ServerEvent
 }
 
@@ -62,9 +65,10 @@ const stalled = (stall: number): Refusal =>
   )
 
 /**
- * Sends the events as they come; bytes are events that were put together by `bytesOf`. The next piece is asked for when the socket has taken the last.
- * A client that takes nothing for `stall` ms is sent a last event that says so behind what it has not taken, and after as long again is disconnected. The
- * source must end when the client is gone, which fires `gone`.
+ * Sends the events as they come; bytes are events that were put together by `bytesOf`. The next piece is asked for when
+ * the socket has taken the last. A client that takes nothing for `stall` ms is sent a last event that says so behind
+ * what it has not taken, and after as long again is disconnected. The source must end when the client is gone, which
+ * fires `gone`.
  */
 export const sendEvents = async (
   reply: FastifyReply,

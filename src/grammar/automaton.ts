@@ -1,7 +1,7 @@
 /**
- * What of a grammar is possible behind a text: states, made as they are met. A state is the set of places at which the text can stand: a node that
- * reads bytes, and the nodes at which unfinished rules go on (a chain of frames). What was met is kept; it can be forgotten at any time, since a state
- * follows from the bytes alone.
+ * What of a grammar is possible behind a text: states, made as they are met. A state is the set of places at which the
+ * text can stand: a node that reads bytes, and the nodes at which unfinished rules go on (a chain of frames). What was
+ * met is kept; it can be forgotten at any time, since a state follows from the bytes alone.
  */
 import { MOST_DEPTH, MOST_PLACES, refuse } from './limits.ts'
 import type { Network } from './network.ts'

@@ -1,5 +1,6 @@
 /**
- * The grammar of an answer that may call tools: a text in which no call begins, then calls, each with arguments that its tool's schema describes.
+ * The grammar of an answer that may call tools: a text in which no call begins, then calls, each with arguments that
+ * its tool's schema describes.
  */
 import type { Grammar } from '../../topics/chunks.ts'
 import { ANY, among, without } from './chars.ts'

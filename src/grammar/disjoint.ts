@@ -29,8 +29,8 @@ const requires = (schema: Json, name: string): boolean =>
   Array.isArray(schema.required) && schema.required.includes(name)
 
 /**
- * Whether this can be seen: the types differ, the values that are named differ, or of a member that both require the named values differ (which
- * is how alternatives are usually told apart). `follow` gives what a schema refers to.
+ * Whether this can be seen: the types differ, the values that are named differ, or of a member that both require the
+ * named values differ (which is how alternatives are usually told apart). `follow` gives what a schema refers to.
  */
 export const areDisjoint = (one: unknown, other: unknown, follow: (schema: unknown) => unknown): boolean => {
   const apart = (a: ReadonlySet<string> | null, b: ReadonlySet<string> | null): boolean =>

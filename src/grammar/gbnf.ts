@@ -1,6 +1,7 @@
 /**
- * GBNF, the notation of grammars that llama.cpp introduced: `name ::= alternatives`, with "texts", [classes], `.`, (groups), `*`, `+`, `?`,
- * `{m}`, `{m,}`, `{m,n}`, names of rules, and comments behind `#`. The answer is what the rule `root` reads.
+ * GBNF, the notation of grammars that llama.cpp introduced: `name ::= alternatives`, with "texts", [classes], `.`,
+ * (groups), `*`, `+`, `?`, `{m}`, `{m,}`, `{m,n}`, names of rules, and comments behind `#`. The answer is what the rule
+ * `root` reads.
  */
 import { charsOf, inverse } from './chars.ts'
 import {

@@ -1,4 +1,7 @@
-/** Grammars that bind answers: which tokens may follow, token by token. Text and ids alone decide; nothing that is kept here changes an answer. */
+/**
+ * Grammars that bind answers: which tokens may follow, token by token. Text and ids alone decide; nothing that is kept
+ * here changes an answer.
+ */
 import type { Grammar } from '../../topics/chunks.ts'
 import { Automaton, DEAD, type State } from './automaton.ts'
 import { callsRule } from './calls.ts'
@@ -20,7 +23,10 @@ const MOST_READ = 16
 const MOST_KEPT = 1 << 20
 const MOST_MASK_BYTES = 1 << 22
 
-/** A grammar that was read, and what was found out about it: the masks are those of the states of the automaton, for one vocabulary. */
+/**
+ * A grammar that was read, and what was found out about it: the masks are those of the states of the automaton, for one
+ * vocabulary.
+ */
 interface Read {
   readonly network: Network
   automaton: Automaton
@@ -88,7 +94,10 @@ export interface Matcher {
   accept(id: number): boolean
 }
 
-/** Before the first token of an answer; `ends` are the ids that end a generation. Throws INVALID for what `faultOfGrammar` finds. */
+/**
+ * Before the first token of an answer; `ends` are the ids that end a generation. Throws INVALID for what
+ * `faultOfGrammar` finds.
+ */
 export const openMatcher = (grammar: Grammar, vocabulary: Vocabulary, ends: readonly number[]): Matcher => {
   const found = read(grammar)
   const tree = treeFor(vocabulary)

@@ -1,6 +1,6 @@
 /**
- * The formats of JSON Schema that OpenAI's structured outputs have, as regular expressions. Each is narrower than its standard where that is no
- * regular language, or where validators differ.
+ * The formats of JSON Schema that OpenAI's structured outputs have, as regular expressions. Each is narrower than its
+ * standard where that is no regular language, or where validators differ.
  */
 const MONTH_DAY = '((0[13578]|1[02])-(0[1-9]|[12]\\d|3[01])|(0[469]|11)-(0[1-9]|[12]\\d|30)|02-(0[1-9]|1\\d|2[0-8]))'
 /** RFC 3339; without the 29th of February and leap seconds. */

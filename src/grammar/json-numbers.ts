@@ -58,8 +58,8 @@ const integers = (low: number, high: number): Expression => {
 }
 
 /**
- * The digits behind a point that are at least `low` and at most `high`, as numbers behind 0 and point; null: there is no such bound. What is not
- * written counts as zeros. `most`: digits at most.
+ * The digits behind a point that are at least `low` and at most `high`, as numbers behind 0 and point; null: there is
+ * no such bound. What is not written counts as zeros. `most`: digits at most.
  */
 const fractions = (low: Bound | null, high: Bound | null, most: number): Expression => {
   const seen = new Map<string, Expression>()
@@ -124,7 +124,10 @@ const boundOf = (value: number, strict: boolean): Bound | null => {
     : null
 }
 
-/** Integers or numbers between bounds, which may be infinite; null where a bound cannot be written in MOST_DIGITS digits. */
+/**
+ * Integers or numbers between bounds, which may be infinite; null where a bound cannot be written in MOST_DIGITS
+ * digits.
+ */
 export const numbersBetween = ({ least, leastStrict, most, mostStrict }: Bounds, whole: boolean): Expression | null => {
   if (whole) {
     const low = Number.isInteger(least) && leastStrict ? least + 1 : Math.ceil(least)

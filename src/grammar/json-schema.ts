@@ -1,7 +1,8 @@
 /**
- * JSON Schema (2020-12), as far as a grammar can promise it: every answer that ends is valid. It may be narrower than the schema: members stand in
- * the schema's order, and other members are written only where `additionalProperties` asks for them or there are no `properties`. A keyword that is
- * not known here is refused, since an answer that breaks it would be none.
+ * JSON Schema (2020-12), as far as a grammar can promise it: every answer that ends is valid. It may be narrower than
+ * the schema: members stand in the schema's order, and other members are written only where `additionalProperties` asks
+ * for them or there are no `properties`. A keyword that is not known here is refused, since an answer that breaks it
+ * would be none.
  */
 import { ANY, among, charsOf, without } from './chars.ts'
 import { areDisjoint, isObject, type Json } from './disjoint.ts'
@@ -130,7 +131,10 @@ const otherNames = (names: readonly string[]): Expression => {
   return stringOf(use(root.rule))
 }
 
-/** The rule of its values, of a schema that `checkSize` has seen. Throws INVALID with what of it cannot be had, and where. */
+/**
+ * The rule of its values, of a schema that `checkSize` has seen. Throws INVALID with what of it cannot be had, and
+ * where.
+ */
 export const schemaRule = (schema: unknown): Rule => {
   const rules = new Map<object, Rule>()
   const waiting: { readonly schema: Json; readonly path: string; readonly rule: Rule }[] = []
@@ -268,7 +272,8 @@ export const schemaRule = (schema: unknown): Rule => {
     const bounded = found.minLength !== undefined || found.maxLength !== undefined
     if (bounded && (pattern !== undefined || format !== undefined))
       return fail(path, 'bounds of the length stand beside a "pattern" or "format", and both together cannot be had')
-    // JSON Schema Validation 2020-12, 7.2.1: a format is an annotation. Who writes both says with the pattern what the format means (zod does).
+    // JSON Schema Validation 2020-12, 7.2.1: a format is an annotation. Who writes both says with the pattern what the
+    // format means (zod does).
     if (pattern !== undefined) {
       if (typeof pattern !== 'string') return fail(`${path}/pattern`, 'expected a regular expression')
       return stringOf(escaped(regexOf(pattern, `The pattern at ${path}`, false)))

@@ -15,8 +15,8 @@ import {
 } from './expression.ts'
 
 /**
- * White space between the parts of a value: nothing, a space, or the end of a line with an indent. JSON would allow more, and models that may write
- * more can go on with it for ever.
+ * White space between the parts of a value: nothing, a space, or the end of a line with an indent. JSON would allow
+ * more, and models that may write more can go on with it for ever.
  */
 export const SPACE: Expression = use(
   ruleOf('white space', maybe(either(word(' '), sequence(word('\n'), repeat(oneOf(' \t'), 0, 32))))),

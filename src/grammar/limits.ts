@@ -1,6 +1,7 @@
 /**
- * How large a grammar may be, and how much is looked at for a token. All of it counts what stands in the event or follows from it and from the
- * vocabulary, so that a replay decides the same. Part of version 1 of grammars: another number is another version.
+ * How large a grammar may be, and how much is looked at for a token. All of it counts what stands in the event or
+ * follows from it and from the vocabulary, so that a replay decides the same. Part of version 1 of grammars: another
+ * number is another version.
  */
 import { ContinuoError } from '../errors.ts'
 

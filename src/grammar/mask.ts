@@ -14,9 +14,10 @@ export interface Mask {
 const words = ({ allowed }: Mask): Uint32Array => new Uint32Array(allowed.buffer)
 
 /**
- * The tokens that may follow in a state. Each byte that is followed costs the work of its step, once for a state and a class of bytes; where a token's
- * bytes would take more than MOST_WORK together with the tokens before it in the order of their bytes, it may not follow. That needs a grammar that is
- * highly ambiguous, and it keeps a worker from standing still for it.
+ * The tokens that may follow in a state. Each byte that is followed costs the work of its step, once for a state and a
+ * class of bytes; where a token's bytes would take more than MOST_WORK together with the tokens before it in the order
+ * of their bytes, it may not follow. That needs a grammar that is highly ambiguous, and it keeps a worker from standing
+ * still for it.
  */
 export const maskOf = (automaton: Automaton, state: State, tree: Tree): Mask => {
   const { byte, depth, after, token, same } = tree
@@ -60,7 +61,10 @@ export const maskOf = (automaton: Automaton, state: State, tree: Tree): Mask => 
   return mask
 }
 
-/** The mask with tokens that may end the answer, whatever their bytes: they may be drawn where the grammar can end, and nowhere else. */
+/**
+ * The mask with tokens that may end the answer, whatever their bytes: they may be drawn where the grammar can end, and
+ * nowhere else.
+ */
 export const withEnds = (mask: Mask, ends: readonly number[], ended: boolean): Mask => {
   if (ends.length === 0) return mask
   const out = { allowed: mask.allowed.slice(), count: mask.count }

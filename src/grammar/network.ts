@@ -1,6 +1,6 @@
 /**
- * A grammar as a network of nodes for each rule (a recursive transition network, W. A. Woods 1970), over bytes. Rules in the last place of another
- * are entered without a return, so right recursion needs no depth.
+ * A grammar as a network of nodes for each rule (a recursive transition network, W. A. Woods 1970), over bytes. Rules
+ * in the last place of another are entered without a return, so right recursion needs no depth.
  */
 import { byteRanges, type Chars } from './chars.ts'
 import type { Expression, Rule } from './expression.ts'
@@ -165,7 +165,8 @@ const draftOf = (root: Rule): Draft & { readonly start: number } => {
 }
 
 /**
- * The nodes from which the end of their rule is reached; `reads`: also by way of bytes. A call leads on where the rule that it names is of the kind, too.
+ * The nodes from which the end of their rule is reached; `reads`: also by way of bytes. A call leads on where the rule
+ * that it names is of the kind, too.
  */
 const leading = ({ nodes, ends }: Draft, reads: boolean): boolean[] => {
   const good = nodes.map(() => false)

@@ -1,6 +1,7 @@
 /**
- * Regular expressions of ECMAScript with the flag u, read by @eslint-community/regexpp, as far as they are regular: no look-around, no back
- * references, and ^ and $ at the ends of the whole alone. Properties (\p) are refused: what they hold depends on the Unicode version of the platform.
+ * Regular expressions of ECMAScript with the flag u, read by @eslint-community/regexpp, as far as they are regular: no
+ * look-around, no back references, and ^ and $ at the ends of the whole alone. Properties (\p) are refused: what they
+ * hold depends on the Unicode version of the platform.
  */
 import { type AST, RegExpParser } from '@eslint-community/regexpp'
 import { messageOf } from '../errors.ts'
@@ -32,7 +33,10 @@ const nested = (pattern: string): number => {
   return deepest
 }
 
-/** The expression; `whole`: the text is matched from its beginning to its end, not searched. Throws INVALID; `what` names the pattern. */
+/**
+ * The expression; `whole`: the text is matched from its beginning to its end, not searched. Throws INVALID; `what`
+ * names the pattern.
+ */
 export const regexOf = (pattern: string, what: string, whole: boolean): Expression => {
   const refused = (why: string): never => refuse(`${what} cannot be used: ${why}.`)
   if (pattern.length > MOST_PATTERN)

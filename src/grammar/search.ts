@@ -1,4 +1,7 @@
-/** Whether a text matches a regular expression somewhere, in time that is linear in the text: by the automaton of grammars, not by the engine of JavaScript. */
+/**
+ * Whether a text matches a regular expression somewhere, in time that is linear in the text: by the automaton of
+ * grammars, not by the engine of JavaScript.
+ */
 import { isUtf8 } from 'node:buffer'
 import { textOf } from '../text.ts'
 import { Automaton, DEAD } from './automaton.ts'
@@ -6,14 +9,16 @@ import { ruleOf } from './expression.ts'
 import { networkOf } from './network.ts'
 import { regexOf } from './regex.ts'
 
-/** Work for a text: nothing is found in one that takes more. It counts the same whatever the automaton knows already. */
+/**
+ * Work for a text: nothing is found in one that takes more. It counts the same whatever the automaton knows already.
+ */
 const MOST_WORK = 1 << 20
 /** Numbers that an automaton keeps. */
 const MOST_KEPT = 1 << 18
 
 /**
- * Says of a text, of kilobytes at most, whether the regular expression is found in it; bytes that are no UTF-8 are U+FFFD. Throws INVALID for a pattern that cannot be used; `what`
- * names it.
+ * Says of a text, of kilobytes at most, whether the regular expression is found in it; bytes that are no UTF-8 are
+ * U+FFFD. Throws INVALID for a pattern that cannot be used; `what` names it.
  */
 export const openSearch = (pattern: string, what: string): ((text: Uint8Array) => boolean) => {
   const network = networkOf(ruleOf(what, regexOf(pattern, what, false)))

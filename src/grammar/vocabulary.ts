@@ -8,7 +8,10 @@ export interface Vocabulary {
 
 export interface Tree {
   readonly vocabSize: number
-  /** Of each node, depth first: the byte that leads to it, how many bytes lead to it, the node behind its last descendant, a token that ends there or -1. */
+  /**
+   * Of each node, depth first: the byte that leads to it, how many bytes lead to it, the node behind its last
+   * descendant, a token that ends there or -1.
+   */
   readonly byte: Uint8Array
   readonly depth: Uint16Array
   readonly after: Int32Array

@@ -1,5 +1,6 @@
 /**
- * Models by name, `owner/name` or `owner/name:file`: where `continuo pull` puts them, and where Hugging Face's own tools have put them.
+ * Models by name, `owner/name` or `owner/name:file`: where `continuo pull` puts them, and where Hugging Face's own
+ * tools have put them.
  *
  *   $CONTINUO_CACHE (else $XDG_CACHE_HOME/continuo, else ~/.cache/continuo)
  *     models/owner/name/            the files of the package under their own names
@@ -73,7 +74,10 @@ const exists = (path: string): Promise<boolean> =>
     () => false,
   )
 
-/** The snapshot of Hugging Face's cache that refs/main names, or the only one there; null: it has none. Throws INVALID where several are there and none is named. */
+/**
+ * The snapshot of Hugging Face's cache that refs/main names, or the only one there; null: it has none. Throws INVALID
+ * where several are there and none is named.
+ */
 const snapshotOf = async ({ owner, name }: ModelName, env: Env): Promise<string | null> => {
   const folder = join(hubCache(env), `models--${owner}--${name}`)
   const snapshots = join(folder, 'snapshots')
@@ -94,8 +98,8 @@ const snapshotOf = async ({ owner, name }: ModelName, env: Env): Promise<string 
 }
 
 /**
- * The path of a model: `text` itself where there is such a path or where it is no name; else a model of that name in our cache, then in
- * Hugging Face's. Throws INVALID for a name that neither has. Nothing is asked of any other machine.
+ * The path of a model: `text` itself where there is such a path or where it is no name; else a model of that name in
+ * our cache, then in Hugging Face's. Throws INVALID for a name that neither has. Nothing is asked of any other machine.
  */
 export const findModel = async (text: string, env: Env = process.env): Promise<string> => {
   const name = parseName(text)

@@ -1,6 +1,6 @@
 /**
- * One file of a hub: what has come so far lies beside it under the name of its ETag, so that a later call goes on with the very same
- * content; when all of it is there and its checksum is right, it takes its name.
+ * One file of a hub: what has come so far lies beside it under the name of its ETag, so that a later call goes on with
+ * the very same content; when all of it is there and its checksum is right, it takes its name.
  */
 import { createHash, type Hash } from 'node:crypto'
 import { createReadStream } from 'node:fs'
@@ -97,9 +97,9 @@ const roomIn = async (folder: string): Promise<number | null> => {
 const partOf = (to: string, { etag }: Announced): string => join(dirname(to), `.${basename(to)}.${etag}.part`)
 
 /**
- * Downloads a file, or goes on with it. Throws INVALID for an answer that is not what was announced, also where the checksum is wrong
- * (nothing takes the file's name then, and the part is gone); UNAVAILABLE where the hub or the connection does not recover;
- * DENIED where it refuses.
+ * Downloads a file, or goes on with it. Throws INVALID for an answer that is not what was announced, also where the
+ * checksum is wrong (nothing takes the file's name then, and the part is gone); UNAVAILABLE where the hub or the
+ * connection does not recover; DENIED where it refuses.
  */
 export const fetchFile = async (hub: Hub, { path, to, known, most, onProgress }: FileRequest): Promise<Fetched> => {
   const what = `${hub.url}${path}`

@@ -110,8 +110,9 @@ const knownIn = async (folder: string): Promise<Record<string, { readonly etag: 
 }
 
 /**
- * Downloads what makes the package, or the one file that was named and what goes with it. Files that are there already with the same
- * ETag are left. Throws INVALID where the hub has no such model, or files that make none; and as `fetchFile` does.
+ * Downloads what makes the package, or the one file that was named and what goes with it. Files that are there already
+ * with the same ETag are left. Throws INVALID where the hub has no such model, or files that make none; and as
+ * `fetchFile` does.
  */
 export const pullModel = async (
   hub: Hub,
@@ -160,7 +161,8 @@ export const pullModel = async (
       known[file] = { etag }
       written = false
       since += downloaded ? bytes : 0
-      // It names all files: written for each of many small ones it would take more than they do. What a crash takes of it comes again.
+      // It names all files: written for each of many small ones it would take more than they do. What a crash takes of
+      // it comes again.
       if (since >= RECORD_EVERY) await keep()
       onFetched?.(file, fetched)
     }

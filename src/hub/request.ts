@@ -1,4 +1,7 @@
-/** Requests to a hub (the HTTP interface of Hugging Face's): redirects followed by hand, refusals as sentences, waits where asked. */
+/**
+ * Requests to a hub (the HTTP interface of Hugging Face's): redirects followed by hand, refusals as sentences, waits
+ * where asked.
+ */
 import { setTimeout as pause } from 'node:timers/promises'
 import { ContinuoError, messageOf } from '../errors.ts'
 
@@ -120,8 +123,8 @@ export const passing = (error: unknown): Passing => {
 }
 
 /**
- * Calls `attempt` until it succeeds. After MOST_TRIES faults in a row without progress it throws UNAVAILABLE. `progress` says how far
- * the work has come.
+ * Calls `attempt` until it succeeds. After MOST_TRIES faults in a row without progress it throws UNAVAILABLE.
+ * `progress` says how far the work has come.
  */
 export const persist = async <T>(
   hub: Hub,

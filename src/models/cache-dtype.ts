@@ -1,6 +1,7 @@
 /**
- * Narrow caches: the graph of a model whose keys and values are kept as f16 or bf16. What is stored is rounded once, to nearest, ties to
- * even, when it is written; attention widens it exactly. Every family with tables for `attend` can have them.
+ * Narrow caches: the graph of a model whose keys and values are kept as f16 or bf16. What is stored is rounded once, to
+ * nearest, ties to even, when it is written; attention widens it exactly. Every family with tables for `attend` can
+ * have them.
  */
 import type { Block, Declaration, Graph, Node, OpNode } from '../engine/graph.ts'
 import type { CacheDtype } from '../engine/options.ts'

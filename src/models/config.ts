@@ -7,7 +7,10 @@ export const refuseConfig = (what: string): never => {
   throw new ContinuoError('INVALID', `config.json ${what}.`)
 }
 
-/** Reads config.json by a schema. `family`: how messages call it, with its article. Throws INVALID, naming the family and the key. */
+/**
+ * Reads config.json by a schema. `family`: how messages call it, with its article. Throws INVALID, naming the family
+ * and the key.
+ */
 export const readBySchema = <T>(
   schema: z.ZodType<T>,
   parsed: unknown,
@@ -28,7 +31,10 @@ export const refuseLayerTypes = (types: readonly unknown[] | null | undefined, L
     refuseConfig(`names ${types.length} layer_types and says num_hidden_layers is ${L}, expected one for each layer`)
 }
 
-/** The key heads that H query heads share: as many where the configuration does not say. Throws INVALID unless they divide evenly. */
+/**
+ * The key heads that H query heads share: as many where the configuration does not say. Throws INVALID unless they
+ * divide evenly.
+ */
 export const keyHeadsOf = (H: number, told: number | null | undefined): number => {
   const G = told ?? H
   if (H % G !== 0)
@@ -36,7 +42,10 @@ export const keyHeadsOf = (H: number, told: number | null | undefined): number =
   return G
 }
 
-/** Channels of each of H heads, which turn in pairs; C / H where the configuration does not say. Throws INVALID for an odd number. */
+/**
+ * Channels of each of H heads, which turn in pairs; C / H where the configuration does not say. Throws INVALID for an
+ * odd number.
+ */
 export const turningHeadWidth = (C: number, H: number, told: number | null | undefined): number => {
   const d = told ?? C / H
   if (!Number.isInteger(d) || d % 2 !== 0) refuseConfig(`says a head has ${d} channels, expected an even number`)

@@ -11,8 +11,9 @@ export interface End {
 const BY_TEXT = 'its text'
 
 /**
- * Control tokens that end an answer in the conversations of published models, by their text: those of llama.cpp (release 0.5.0), which ends at them whatever a
- * file says. Some files of chat models name the token that ends a document, and not the one that ends an answer.
+ * Control tokens that end an answer in the conversations of published models, by their text: those of llama.cpp
+ * (release 0.5.0), which ends at them whatever a file says. Some files of chat models name the token that ends a
+ * document, and not the one that ends an answer.
  */
 const TEXTS: ReadonlySet<string> = new Set([
   ...['</s>', '<eos>', '[EOS]', '<|endoftext|>', '<|end_of_text|>', '<\uff5cend\u2581of\u2581sentence\uff5c>'],
@@ -47,8 +48,9 @@ export interface EndSources {
 }
 
 /**
- * All ends, in ascending order of their ids: those that a file names for generations; else the list of config.json, if the tokenizer's end of text is in it; else
- * that one. Where no file has a list of them, control tokens count by their text as well.
+ * All ends, in ascending order of their ids: those that a file names for generations; else the list of config.json, if
+ * the tokenizer's end of text is in it; else that one. Where no file has a list of them, control tokens count by their
+ * text as well.
  */
 export const endsFrom = ({ named, whole, listed, tokenizer, controls }: EndSources): readonly End[] => {
   const own = tokenizer?.eos ?? null

@@ -46,9 +46,14 @@ export interface Family {
   readonly build: (config: unknown, tensors: readonly TensorEntry[], options?: BuildOptions) => FamilyModel
   /** Whether its models may keep their contexts outside of their attention (memory.json). */
   readonly remembers?: true
-  /** Whether its models can go on past their last position, attending to a window; not there: they have no last position. */
+  /**
+   * Whether its models can go on past their last position, attending to a window; not there: they have no last
+   * position.
+   */
   readonly windows?: boolean
-  /** Whether quantising takes its matrices [inputs, outputs] along; the quantised package has them [outputs, inputs]. */
+  /**
+   * Whether quantising takes its matrices [inputs, outputs] along; the quantised package has them [outputs, inputs].
+   */
   readonly quantizesTransposed?: true
 }
 
@@ -99,34 +104,39 @@ export const quantizationOf = (config: unknown): Quantization | undefined => {
 }
 
 declare const compared: unique symbol
-/** A number of layers that was compared with the tensors. Only such a number is looped over: config.json may say any. */
+/**
+ * A number of layers that was compared with the tensors. Only such a number is looped over: config.json may say any.
+ */
 export type Layers = number & { readonly [compared]: true }
 
 /** The tensors of a package, taken one by one; a tensor that is left at the end belongs to no part of the family. */
 export interface TensorSet {
   has(name: string): boolean
   /**
-   * The number of layers that the tensors are of, by their names `prefix` + number + "."; refuses config.json when what it says
-   * under `key`, if it says anything, is another number.
+   * The number of layers that the tensors are of, by their names `prefix` + number + "."; refuses config.json when what
+   * it says under `key`, if it says anything, is another number.
    */
   layers(prefix: string, key: string, told: number | null | undefined): Layers
   /** Whether the file has a matrix with outputs first that other packages of the family have with inputs first. */
   outputsFirst(name: string): boolean
   /** The shape of a tensor that must be there. */
   shape(name: string, what: string): readonly number[]
-  /** Notes that the tensor is used; refuses it when it is missing or has another shape. Leading extents of 1 do not count. */
+  /**
+   * Notes that the tensor is used; refuses it when it is missing or has another shape. Leading extents of 1 do not
+   * count.
+   */
   take(name: string, shape: readonly number[]): Ref
   /** As `take` for a matrix [outputs, inputs], which may be quantised. */
   takeMatrix(name: string, shape: readonly [number, number]): Ref
   /**
-   * As `take` and `takeMatrix` for a family: `{l}` in the name stands for `from` … `to` − 1, or `{i}` for the values that the part `i` of an
-   * index numbers.
+   * As `take` and `takeMatrix` for a family: `{l}` in the name stands for `from` … `to` − 1, or `{i}` for the values
+   * that the part `i` of an index numbers.
    */
   takeAll(name: string, range: Range, shape: readonly number[]): Pattern
   takeMatrices(name: string, range: Range, shape: readonly [number, number]): Pattern
   /**
-   * As `takeMatrix` for a stack [E, outputs, inputs]: `{e}` in the name stands for the number of the matrix. One tensor holds them all
-   * where the name has no `{e}`, and where a tensor has that name with `{e}` in it.
+   * As `takeMatrix` for a stack [E, outputs, inputs]: `{e}` in the name stands for the number of the matrix. One tensor
+   * holds them all where the name has no `{e}`, and where a tensor has that name with `{e}` in it.
    */
   takeStack(name: string, shape: Stack['shape']): Ref
   takeStacks(name: string, range: Range, shape: Stack['shape']): Pattern

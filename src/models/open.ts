@@ -33,8 +33,8 @@ export interface ModelPackage {
   /** Of a GGUF file: its chat template is in it. */
   readonly metadata: GgufMetadata | null
   /**
-   * Keeps packed weights in Continuo's cache, where the model had to pack them: once, some seconds after it was opened, or when this is
-   * called. Never rejects: where they cannot be kept, the next start packs them again.
+   * Keeps packed weights in Continuo's cache, where the model had to pack them: once, some seconds after it was opened,
+   * or when this is called. Never rejects: where they cannot be kept, the next start packs them again.
    */
   keepPacked(): Promise<void>
 }
@@ -59,7 +59,10 @@ const overflowOf = (
   throw new ContinuoError('INVALID', `overflow "window" was asked for, but a "${modelType}" model ${why}`)
 }
 
-/** How memory.json of the package settles for its model; undefined: it has none. Throws INVALID for a model that cannot have one. */
+/**
+ * How memory.json of the package settles for its model; undefined: it has none. Throws INVALID for a model that cannot
+ * have one.
+ */
 const memoryIn = async (
   { dir, family, config, format }: Package,
   cacheDtype: CacheDtype,
@@ -143,7 +146,10 @@ export const identityOfText = ({ fingerprint, endTokens, tokenizer }: PackageTex
   vocabulary: tokenizer ?? undefined,
 })
 
-/** Throws INVALID for a package that cannot be used, naming what is wrong with it. `warn` is told what its reader should know. */
+/**
+ * Throws INVALID for a package that cannot be used, naming what is wrong with it. `warn` is told what its reader should
+ * know.
+ */
 export const describePackage = async (
   path: string,
   options: Told,
@@ -175,8 +181,8 @@ const needStore = async (
 }
 
 /**
- * Token 0 through a scratch context twice, the second time past all that is in memory: a store that cannot be read, or gives other numbers
- * than it gave before, is found out before anything is served. Throws REFUSED.
+ * Token 0 through a scratch context twice, the second time past all that is in memory: a store that cannot be read, or
+ * gives other numbers than it gave before, is found out before anything is served. Throws REFUSED.
  */
 const checkExpertHealth = async (model: Model): Promise<void> => {
   const chainOf = async (): Promise<string> => {
@@ -215,7 +221,9 @@ const describeDraft = async (
   return draft
 }
 
-/** Opens the model and its tokenizer. Throws INVALID for a package that cannot be used, naming what is wrong with it. */
+/**
+ * Opens the model and its tokenizer. Throws INVALID for a package that cannot be used, naming what is wrong with it.
+ */
 export const openPackage = async (path: string, options: OpenModelOptions = {}): Promise<ModelPackage> => {
   // Before the weights: it is quick, and what is wrong with it needs no model.
   const { warn = (message) => process.emitWarning(message) } = options
@@ -274,7 +282,9 @@ const keeping = (model: Model): (() => Promise<void>) => {
   return keep
 }
 
-/** Where the packed weights of a model lie that were asked for, and those that were not; whether they are there or not. */
+/**
+ * Where the packed weights of a model lie that were asked for, and those that were not; whether they are there or not.
+ */
 export const packedFilesOf = async (
   path: string,
   options: Told = {},

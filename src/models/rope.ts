@@ -1,9 +1,9 @@
 /**
- * Rotary positions of a decoder: what config.json says of them, and by which part of a turn each pair of channels moves on with a
- * position (op `rope`, docs/graph.md).
+ * Rotary positions of a decoder: what config.json says of them, and by which part of a turn each pair of channels moves
+ * on with a position (op `rope`, docs/graph.md).
  *
- * The numbers are computed with 192 binary digits behind the point: the C library's `pow` may differ by its last digit from one
- * machine to the next, and no weight of a model, and no bit of its results, may depend on that.
+ * The numbers are computed with 192 binary digits behind the point: the C library's `pow` may differ by its last digit
+ * from one machine to the next, and no weight of a model, and no bit of its results, may depend on that.
  */
 import { z } from 'zod'
 import { ContinuoError } from '../errors.ts'
@@ -37,7 +37,9 @@ export interface RopeConfig {
   readonly rope_parameters?: z.infer<typeof ropeParameters> | null | undefined
 }
 
-/** How fast the pairs of a head turn: pair i of n channels by base^(−2i/n) a position, divided by what `scaling` says. */
+/**
+ * How fast the pairs of a head turn: pair i of n channels by base^(−2i/n) a position, divided by what `scaling` says.
+ */
 export interface Rope {
   readonly base: number
   readonly scaling:
@@ -57,7 +59,9 @@ const refuse = (what: string): never => {
   throw new ContinuoError('INVALID', `config.json: ${what}`)
 }
 
-/** The turning that a configuration asks for; `base` where it names none. Throws INVALID for a kind that is not known. */
+/**
+ * The turning that a configuration asks for; `base` where it names none. Throws INVALID for a kind that is not known.
+ */
 export const ropeOf = (config: RopeConfig, base = 10_000): Rope => {
   const { rope_parameters: newer, rope_scaling: older } = config
   const where = newer == null ? 'rope_scaling' : 'rope_parameters'
@@ -134,15 +138,17 @@ const falling = (x: bigint): bigint => {
 }
 
 /**
- * The turn of each pair of n channels at one position, in 2³²nds of a full turn: ⌊2³²/(2π) · f_i + ½⌋ with f_i = base^(−2i/n) and
+ * The turn of each pair of n channels at one position, in 2³²nds of a full turn: ⌊2³²/(2π) · f_i + ½⌋ with f_i =
+ * base^(−2i/n) and
  *
  *   linear   f_i / factor
  *   factors  f_i / factors_i
  *   llama3   c = positions · f_i / 2π, the turns within the original context; c < low: f_i / factor; c > high: f_i; between,
  *            with γ = (c − low) / (high − low): (1 − γ) f_i / factor + γ f_i
  *
- * Su, Lu, Pan, Murtadha, Wen, Liu, "RoFormer" (2021); `linear`: Chen, Wong, Chen, Tian, "Extending Context Window of Large Language
- * Models via Positional Interpolation" (2023); `llama3`: "The Llama 3 Herd of Models" (2024) as its published code has it.
+ * Su, Lu, Pan, Murtadha, Wen, Liu, "RoFormer" (2021); `linear`: Chen, Wong, Chen, Tian, "Extending Context Window of
+ * Large Language Models via Positional Interpolation" (2023); `llama3`: "The Llama 3 Herd of Models" (2024) as its
+ * published code has it.
  */
 export const ropeIncrements = ({ base, scaling }: Rope, channels: number): readonly number[] => {
   if (channels > MOST_CHANNELS) refuse(`a head turns ${channels} channels, expected at most ${MOST_CHANNELS}.`)

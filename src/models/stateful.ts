@@ -1,6 +1,6 @@
 /**
- * A decoder over key and value caches, as the tools around GPT-2 know it: the prompt once, then one token a step, on the same
- * state. One model serves both: prefill of n tokens gives the bits of prefill of one and n − 1 steps.
+ * A decoder over key and value caches, as the tools around GPT-2 know it: the prompt once, then one token a step, on
+ * the same state. One model serves both: prefill of n tokens gives the bits of prefill of one and n − 1 steps.
  *
  *   fresh (pastLen 0) ──prefill(n tokens)──▶ decoding (pastLen n) ──step(token)──▶ decoding (pastLen n + 1) …
  *          ◀──────────────────────────────reset()──────────────────────────────
@@ -36,13 +36,13 @@ export interface StatefulDecoder {
   readonly pastLen: number
   /**
    * Feeds the whole prompt, n ≥ 1 tokens, to a fresh state; the mask, if given, has n ones. Resolves with the logits
-   * [vocabulary] that follow its last token. INVALID: no tokens, an id outside the vocabulary, a mask that is not all ones over
-   * the active length, more tokens than positions. MISUSE: the state is not fresh.
+   * [vocabulary] that follow its last token. INVALID: no tokens, an id outside the vocabulary, a mask that is not all
+   * ones over the active length, more tokens than positions. MISUSE: the state is not fresh.
    */
   prefill(ids: ArrayLike<number>, attentionMask?: ArrayLike<number>): Promise<Float32Array>
   /**
-   * Feeds one token; the mask, if given, has pastLen + 1 ones: the active sequence, never the length of the new token alone.
-   * Errors as for `prefill`. MISUSE: nothing was prefilled.
+   * Feeds one token; the mask, if given, has pastLen + 1 ones: the active sequence, never the length of the new token
+   * alone. Errors as for `prefill`. MISUSE: nothing was prefilled.
    */
   step(id: number, attentionMask?: ArrayLike<number>): Promise<Float32Array>
   /** A copy; the decoder goes on with its own. */
@@ -61,7 +61,10 @@ const shapeText = (shape: readonly number[]): string => `[${shape.join(', ')}]`
 
 const CACHES = ['keyCache', 'valueCache'] as const
 
-/** Copies between a cache of the contract, [layer, 1, head, position, channel], and the engine's, [layer, position, head, channel]. */
+/**
+ * Copies between a cache of the contract, [layer, 1, head, position, channel], and the engine's, [layer, position,
+ * head, channel].
+ */
 const eachVector = (
   { layers, heads, positions, channels }: DecoderShape,
   pastLen: number,
@@ -113,7 +116,9 @@ const checkState = (state: DecoderState, { layers, heads, positions, channels }:
   return pastLen
 }
 
-/** Throws INVALID for a model without such caches, or one that was opened with `overflow: 'window'` or narrow caches. */
+/**
+ * Throws INVALID for a model without such caches, or one that was opened with `overflow: 'window'` or narrow caches.
+ */
 export const statefulDecoder = (model: Model): StatefulDecoder => {
   const { decoder: shape, vocabSize } = model
   if (shape === null) {

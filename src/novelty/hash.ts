@@ -20,5 +20,8 @@ export const hashOf = (bytes: Uint8Array, from: number, to: number, seed: number
 /** The hash of what `hash` stands for with `next` behind it. */
 export const joined = (hash: number, next: number): number => mixed(Math.imul(hash, 0x9e3779b1) ^ next)
 
-/** In the place of a word's hash: a word with a digit; the beginning and the end of a line; a word that is left out. A hash that is one of them is taken for it. */
+/**
+ * In the place of a word's hash: a word with a digit; the beginning and the end of a line; a word that is left out. A
+ * hash that is one of them is taken for it.
+ */
 export const [MASKED, BEGINNING, END, HOLE] = [1, 2, 3, 4] as const

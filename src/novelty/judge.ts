@@ -1,5 +1,6 @@
 /**
- * What is new about a line, by what a model that learns the stream needed for it (docs/watch.md). Four things are told apart, as people do:
+ * What is new about a line, by what a model that learns the stream needed for it (docs/watch.md). Four things are told
+ * apart, as people do:
  *
  *   structure   a kind of line that was not there before: the eight most surprising bytes outside of words with a digit, more where neighbouring words
  *               were never seen beside each other (structure.ts; words with a digit are all one word)
@@ -7,8 +8,9 @@
  *   rate        how many of the fifteen lines before were the same line
  *   silence     other kinds of lines that came again and again, and now do not (silence.ts)
  *
- * Each is ranked among the last thousand lines. What is kept is bounded: of patterns, places and pairs those that were seen last. It is a part of a
- * session's state: it follows from the lines and their bits alone, on any machine, and goes on where it was written down.
+ * Each is ranked among the last thousand lines. What is kept is bounded: of patterns, places and pairs those that were
+ * seen last. It is a part of a session's state: it follows from the lines and their bits alone, on any machine, and
+ * goes on where it was written down.
  */
 import { type ByteReader, type ByteWriter, isCount, Unreadable } from './bytes.ts'
 import { hashOf, joined, MASKED, SEEDS } from './hash.ts'
@@ -52,8 +54,8 @@ export interface Novelty {
 /** Judges the lines of one stream, one after the other, by those before. */
 export interface NoveltyJudge {
   /**
-   * Judges a line by the bits that each of its bytes cost, and remembers it. `line` and `bits` are without the line's end, and are not kept; `at`: where
-   * the line stands in its stream.
+   * Judges a line by the bits that each of its bytes cost, and remembers it. `line` and `bits` are without the line's
+   * end, and are not kept; `at`: where the line stands in its stream.
    */
   judge(line: Uint8Array, bits: Float64Array, at: number): Novelty
   /** Writes what it remembers, for `createJudge` to go on from. */
@@ -67,8 +69,8 @@ const LEARNING = 100
 /** Most surprising bytes that count. */
 const DEAREST = 8
 /**
- * The weights of the dearest bytes' bits in `structure`: KNOWN_SHARE in every line, FRESH more for each bit of its new pairs of words. FRESHEST is the weight of
- * the bits of the most surprising pair.
+ * The weights of the dearest bytes' bits in `structure`: KNOWN_SHARE in every line, FRESH more for each bit of its new
+ * pairs of words. FRESHEST is the weight of the bits of the most surprising pair.
  */
 const KNOWN_SHARE = 0.1
 const FRESH = 0.05
@@ -83,8 +85,9 @@ const MOST_WORDS = 256
 const TOLD = 3
 const TOLD_BITS = 4
 /**
- * Lines that a line is compared with for its rate, and repeats that count: the rest of a long burst is no newer than its tenth line. Where a time stands among
- * the first words, those of them that have digits differ in lines that are otherwise the same.
+ * Lines that a line is compared with for its rate, and repeats that count: the rest of a long burst is no newer than
+ * its tenth line. Where a time stands among the first words, those of them that have digits differ in lines that are
+ * otherwise the same.
  */
 const BEFORE = 15
 const REPEATS = 9
@@ -134,7 +137,10 @@ const ranked = (score: number, among: Ranks): Standing => {
 
 const sum = (bits: Float64Array): number => bits.reduce((a, b) => a + b, 0)
 
-/** `from`: what `write` wrote; `elsewhere`: for another stream, before which the lines that it remembers stand, at 0. Throws `Unreadable`. */
+/**
+ * `from`: what `write` wrote; `elsewhere`: for another stream, before which the lines that it remembers stand, at 0.
+ * Throws `Unreadable`.
+ */
 export const createJudge = (from?: ByteReader, elsewhere = false): NoveltyJudge => {
   const structure = createStructure(from)
   const patterns = createTable(PATTERNS, from)
@@ -184,7 +190,8 @@ export const createJudge = (from?: ByteReader, elsewhere = false): NoveltyJudge 
 
       const entry = patterns.take(low, high)
       const seen = patterns.u32[entry + SEEN]!
-      // FIRST and LAST count 64-bit numbers from the beginning of the entry, which has two hashes, the count and a gap before them.
+      // FIRST and LAST count 64-bit numbers from the beginning of the entry, which has two hashes, the count and a gap
+      // before them.
       const [firstAt, lastAt] = [entry / 2 + FIRST, entry / 2 + LAST]
       const strangest = Math.max(
         strangeness.numbers(line, low, high),

@@ -1,6 +1,7 @@
 /**
- * The lines of a stream of tokens, each judged when its end is read; or its records of several lines, judged when the first line of the next one has ended.
- * Where a line ends depends on the bytes alone, so the same lines are judged whatever pieces the stream came in. What has not ended is a part of the state.
+ * The lines of a stream of tokens, each judged when its end is read; or its records of several lines, judged when the
+ * first line of the next one has ended. Where a line ends depends on the bytes alone, so the same lines are judged
+ * whatever pieces the stream came in. What has not ended is a part of the state.
  */
 import { LINES_OF_TOKEN, type LineNovelty } from '../../topics/novelty.ts'
 import { textOf } from '../text.ts'
@@ -29,7 +30,10 @@ export type Begins = ((line: Uint8Array) => boolean) | null
 
 /** Judges the lines of one session. */
 export interface LineJudge {
-  /** Reads a token of these bytes, fed at this pulse; `nats`: NaN where nothing predicted it. Adds the lines, or records, that it ends to `told`. */
+  /**
+   * Reads a token of these bytes, fed at this pulse; `nats`: NaN where nothing predicted it. Adds the lines, or
+   * records, that it ends to `told`.
+   */
   token(bytes: Uint8Array, nats: number, pulse: number, told: LineNovelty[], begins?: Begins): void
   /** Judges what was read of a line or record as a whole one, at the end of a text; `pulse`: of the next token. */
   end(pulse: number, begins?: Begins): readonly LineNovelty[]
@@ -41,7 +45,10 @@ export interface LineJudge {
   state(): Uint8Array
 }
 
-/** Bytes that were read: how many, of which the first are held with the bits of each; the pulse of the first; what they cost, bits. */
+/**
+ * Bytes that were read: how many, of which the first are held with the bits of each; the pulse of the first; what they
+ * cost, bits.
+ */
 interface Piece {
   size: number
   began: number
@@ -110,7 +117,9 @@ const isCost = (bits: number): boolean => Math.abs(bits) <= 1e50
 /** Never −0, which JSON would change. */
 const rounded = (number: number): number => Math.round(number * 1000) / 1000 + 0
 const standing = ({ score, rank }: Standing): Standing => ({ score: Math.max(0, rounded(score)), rank })
-/** Characters that JSON writes as six bytes are replaced, so that an observation has a bound. A record has line ends. */
+/**
+ * Characters that JSON writes as six bytes are replaced, so that an observation has a bound. A record has line ends.
+ */
 const cut = (text: string, most: number): string =>
   (text.length > most ? `${text.slice(0, most).replace(LONE_HALF, '')}…` : text).replace(CONTROLS, '\ufffd')
 
@@ -149,7 +158,10 @@ const toldOf = (
 export const createLineJudge = (from?: Uint8Array): LineJudge => {
   const reader: ByteReader | undefined = from && createReader(from)
   if (reader !== undefined && reader.u32() !== VERSION) throw new Unreadable('is of another version')
-  /** Bits of tokens without bytes; lines told before; and of the record behind `record`: the pulse behind its last line's end, whose bits these are. */
+  /**
+   * Bits of tokens without bytes; lines told before; and of the record behind `record`: the pulse behind its last
+   * line's end, whose bits these are.
+   */
   let [carried, count, to, ending] = [0, 0, 0, 0]
   let [line, record]: [Piece, Piece | null] = [createPiece(), null]
   if (reader !== undefined) {

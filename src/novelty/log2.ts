@@ -1,8 +1,9 @@
 const TERMS = 11
 
 /**
- * The binary logarithm of a finite number above 0, within 1e-15 of its size. It is made of divisions, products and sums alone, which IEEE 754 rounds
- * in one way: `Math.log2` may differ from one JavaScript engine to another, and what follows from a committed state must not.
+ * The binary logarithm of a finite number above 0, within 1e-15 of its size. It is made of divisions, products and sums
+ * alone, which IEEE 754 rounds in one way: `Math.log2` may differ from one JavaScript engine to another, and what
+ * follows from a committed state must not.
  */
 export const log2 = (x: number): number => {
   let exponent = 0
@@ -22,7 +23,7 @@ const LOG10_2 = 0.3010299956639812
 export const log10 = (x: number): number => log2(x) * LOG10_2
 
 /**
- * Bits of something new where `count` things came, `different` ones of them: the chance of it is d / (c + d) (Witten and Bell 1991, "The Zero-Frequency
- * Problem", method C).
+ * Bits of something new where `count` things came, `different` ones of them: the chance of it is d / (c + d) (Witten
+ * and Bell 1991, "The Zero-Frequency Problem", method C).
  */
 export const bitsOfNew = (count: number, different: number): number => log2((count + different) / different)

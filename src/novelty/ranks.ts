@@ -3,7 +3,10 @@ import { type ByteReader, type ByteWriter, Unreadable } from './bytes.ts'
 
 /** How a number stands among the last ones. */
 export interface Ranks {
-  /** The share of the last numbers that are smaller, 0 to 1; then the number, as a number of 32 bits, is one of them. null: there were too few. */
+  /**
+   * The share of the last numbers that are smaller, 0 to 1; then the number, as a number of 32 bits, is one of them.
+   * null: there were too few.
+   */
   rank(number: number): number | null
   write(to: ByteWriter): void
 }

@@ -1,8 +1,10 @@
 /**
- * Kinds of lines that came again and again, and then do not: a heartbeat that stops. For each kind the lines between two of them are remembered, as the range,
- * the mean and the spread of their logarithms. A kind is silent when none came for so many lines that the logarithm lies three spreads outside of the range.
+ * Kinds of lines that came again and again, and then do not: a heartbeat that stops. For each kind the lines between
+ * two of them are remembered, as the range, the mean and the spread of their logarithms. A kind is silent when none
+ * came for so many lines that the logarithm lies three spreads outside of the range.
  *
- * Lines are counted, not time: text has no clock that every stream shares. So a stream that stops as a whole says nothing.
+ * Lines are counted, not time: text has no clock that every stream shares. So a stream that stops as a whole says
+ * nothing.
  */
 import { type ByteReader, type ByteWriter, isCount, Unreadable } from './bytes.ts'
 import { log2, log10 } from './log2.ts'
@@ -28,8 +30,9 @@ export interface Silence {
 /** Follows the kinds of one stream. */
 export interface Silences {
   /**
-   * Takes the next line. `low`, `high`: the hashes of its pattern; `seen`: lines of that pattern before it; `at`: where the line stands in its stream. Returns
-   * the kinds that are found silent at this line; a kind that was returned is not returned again before a line of it came.
+   * Takes the next line. `low`, `high`: the hashes of its pattern; `seen`: lines of that pattern before it; `at`: where
+   * the line stands in its stream. Returns the kinds that are found silent at this line; a kind that was returned is
+   * not returned again before a line of it came.
    */
   line(low: number, high: number, seen: number, at: number, pattern: () => string): Silence
   write(to: ByteWriter): void
@@ -85,7 +88,10 @@ const gapOf = (size: number): number => {
   return gap
 }
 
-/** A gap that was silence counts as one that only just was: a kind that came back is missed again, and one that comes more seldom from now on is not for long. */
+/**
+ * A gap that was silence counts as one that only just was: a kind that came back is missed again, and one that comes
+ * more seldom from now on is not for long.
+ */
 const add = (kind: Kind, gap: number): void => {
   const x = kind.gaps < FEW ? sizeOf(gap) : Math.min(sizeOf(gap), silentFrom(kind))
   if (kind.gaps === 0) {
@@ -112,11 +118,17 @@ const readKind = (from: ByteReader): Kind => {
   return { low, high, pattern, line, at, gaps, mean, variance, longest, check }
 }
 
-/** `from`: what `write` wrote; `elsewhere`: for another stream, before which the lines that it remembers stand, at 0. Throws `Unreadable`. */
+/**
+ * `from`: what `write` wrote; `elsewhere`: for another stream, before which the lines that it remembers stand, at 0.
+ * Throws `Unreadable`.
+ */
 export const createSilences = (from?: ByteReader, elsewhere = false): Silences => {
   /** By its hashes, that of the last line last. */
   const kinds = new Map<string, Kind>()
-  /** Which kinds to look at, by the line. One that came back meanwhile has another line to be looked at, or is looked at again. */
+  /**
+   * Which kinds to look at, by the line. One that came back meanwhile has another line to be looked at, or is looked at
+   * again.
+   */
   const checks = new Map<number, string[]>()
   let count = 0
 

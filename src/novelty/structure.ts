@@ -1,13 +1,17 @@
 /**
- * How new the order of a line's words is: each pair of neighbouring words that no earlier line had counts by how surprising it is that something new follows
- * the one and stands before the other, by how often each came and how many different neighbours it had on that side (`bitsOfNew`).
+ * How new the order of a line's words is: each pair of neighbouring words that no earlier line had counts by how
+ * surprising it is that something new follows the one and stands before the other, by how often each came and how many
+ * different neighbours it had on that side (`bitsOfNew`).
  */
 import type { ByteReader, ByteWriter } from './bytes.ts'
 import { BEGINNING, END, joined } from './hash.ts'
 import { bitsOfNew } from './log2.ts'
 import { createTable } from './table.ts'
 
-/** An entry of PAIRS is a hash; one of WORDS a hash, how often the word came, and how many different ones followed it and stood before it. */
+/**
+ * An entry of PAIRS is a hash; one of WORDS a hash, how often the word came, and how many different ones followed it
+ * and stood before it.
+ */
 const PAIRS = { words: 1, key: 1, most: 32_768 } as const
 const WORDS = { words: 4, key: 1, most: 4096 } as const
 const [COUNT, FOLLOWERS, LEADERS] = [1, 2, 3] as const

@@ -1,6 +1,7 @@
 /**
- * A table of bounded size in which what was used longest ago gives way: sets of sixteen entries each, the one used last in front. It begins small and
- * doubles when a set is full, so a session that has read little has little. What it holds follows from the calls alone.
+ * A table of bounded size in which what was used longest ago gives way: sets of sixteen entries each, the one used last
+ * in front. It begins small and doubles when a set is full, so a session that has read little has little. What it holds
+ * follows from the calls alone.
  */
 import { type ByteReader, type ByteWriter, Unreadable } from './bytes.ts'
 
@@ -9,8 +10,8 @@ const LEAST_SETS = 4
 
 export interface Table {
   /**
-   * The entry of a key, which is now the first of its set; a new one where there was none: words behind the key are 0. Returns the index of its first word.
-   * Valid until the next call.
+   * The entry of a key, which is now the first of its set; a new one where there was none: words behind the key are 0.
+   * Returns the index of its first word. Valid until the next call.
    */
   take(low: number, high: number): number
   /** The same of an entry that stays where it is; −1 where there is none. */

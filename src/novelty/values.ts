@@ -1,7 +1,8 @@
 /**
- * Values that do not fit a known kind of line. Of a number: how far its decimal logarithm lies outside of what the same place of lines of that pattern had, in
- * spreads of that place. Of a word: how surprising it is that a pattern which was never seen is a known one but for this word, by how often lines with the
- * same other words came and how many words they had there.
+ * Values that do not fit a known kind of line. Of a number: how far its decimal logarithm lies outside of what the same
+ * place of lines of that pattern had, in spreads of that place. Of a word: how surprising it is that a pattern which
+ * was never seen is a known one but for this word, by how often lines with the same other words came and how many words
+ * they had there.
  */
 import { type ByteReader, type ByteWriter, Unreadable } from './bytes.ts'
 import { HOLE, joined, MASKED, SEEDS } from './hash.ts'
@@ -9,8 +10,9 @@ import { bitsOfNew, log2, log10 } from './log2.ts'
 import { createTable, type Table } from './table.ts'
 
 /**
- * An entry of PLACES (of numbers in lines of a pattern) is two hashes, a count, and mean, variance and range of the logarithms; one of FRAMES (patterns without
- * one of their words) two hashes, how many patterns they are, and the two hashes of the last one.
+ * An entry of PLACES (of numbers in lines of a pattern) is two hashes, a count, and mean, variance and range of the
+ * logarithms; one of FRAMES (patterns without one of their words) two hashes, how many patterns they are, and the two
+ * hashes of the last one.
  */
 const PLACES = { words: 8, key: 2, most: 4096 } as const
 const [COUNT, MEAN, VARIANCE, LOW, HIGH] = [2, 3, 4, 5, 6] as const
@@ -45,11 +47,14 @@ const numbersOf = (line: Uint8Array): readonly number[] => {
 }
 
 export interface Values {
-  /** How strange the strangest number of a line is whose pattern has these hashes, in spreads. Then its numbers are known. */
+  /**
+   * How strange the strangest number of a line is whose pattern has these hashes, in spreads. Then its numbers are
+   * known.
+   */
   numbers(line: Uint8Array, low: number, high: number): number
   /**
-   * How surprising the word is by which the pattern of these words differs from a known one, bits; 0 for a known pattern. `seen`: lines of the pattern before;
-   * `seenOf`: of another one.
+   * How surprising the word is by which the pattern of these words differs from a known one, bits; 0 for a known
+   * pattern. `seen`: lines of the pattern before; `seenOf`: of another one.
    */
   word(
     words: readonly number[],
@@ -80,7 +85,10 @@ export const createValues = (from?: ByteReader): Values => {
   const places = readPlaces(from)
   const frames = createTable(FRAMES, from)
 
-  /** How far a number's logarithm lies outside of the range of its place, in spreads of the place. Then the number is added to the place. */
+  /**
+   * How far a number's logarithm lies outside of the range of its place, in spreads of the place. Then the number is
+   * added to the place.
+   */
   const strangeness = (at: number, x: number): number => {
     const { u32, f32 } = places
     const count = u32[at + COUNT]!

@@ -1,4 +1,6 @@
-/** Metrics of adaptations: a front end divides the time that it has by the time of an evaluation, and asks for so many. */
+/**
+ * Metrics of adaptations: a front end divides the time that it has by the time of an evaluation, and asks for so many.
+ */
 import { Counter, Histogram, type Registry } from 'prom-client'
 import type { AdaptationTime } from '../operators/sessions/context-store.ts'
 

@@ -1,4 +1,7 @@
-/** Metrics of memories outside: where archived blocks lie, how often they are wanted, and what it costs to bring them back. */
+/**
+ * Metrics of memories outside: where archived blocks lie, how often they are wanted, and what it costs to bring them
+ * back.
+ */
 import { Counter, Gauge, Histogram, type Registry } from 'prom-client'
 import type { Model } from '../engine/types.ts'
 import type { ContextStoreStats } from '../operators/sessions/context-store.ts'

@@ -1,7 +1,9 @@
 /**
- * The board of a worker: what only the worker knows, as one JSON value for whoever draws it (the console of a gateway, in this process or over
- * /board of the observation server). Reports and events are numbered, and a reader asks for those behind the last that it has; of each the
- * board keeps the newest few, so it stays small however long the worker runs and however seldom it is read.
+ * The board of a worker: what only the worker knows, as one JSON value for whoever draws it (the console of a gateway,
+ * in this process or over
+ * /board of the observation server). Reports and events are numbered, and a reader asks for those behind the last that
+ * it has; of each the board keeps the newest few, so it stays small however long the worker runs and however seldom it
+ * is read.
  */
 import { randomUUID } from 'node:crypto'
 import { z } from 'zod'

@@ -1,4 +1,7 @@
-/** Metrics of a model whose experts lie in a store: how often they are in memory, what is read and why, what look-ahead is worth. */
+/**
+ * Metrics of a model whose experts lie in a store: how often they are in memory, what is read and why, what look-ahead
+ * is worth.
+ */
 import { Counter, Gauge, type Registry } from 'prom-client'
 import type { ExpertStatistics, Model } from '../engine/types.ts'
 

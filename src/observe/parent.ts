@@ -4,8 +4,8 @@
 const PAUSE = 500
 
 /**
- * Resolves when the npm that started this process is gone. npm hands a Ctrl-C on to its scripts, but dies of a SIGTERM without
- * telling them. Never resolves for a process that npm did not start; keeps none alive.
+ * Resolves when the npm that started this process is gone. npm hands a Ctrl-C on to its scripts, but dies of a SIGTERM
+ * without telling them. Never resolves for a process that npm did not start; keeps none alive.
  */
 export const npmGone = (): Promise<void> =>
   new Promise((resolve) => {

@@ -1,4 +1,7 @@
-/** Whether a worker serves what it was given: every assigned partition runs, and every partition of the topic has a worker. */
+/**
+ * Whether a worker serves what it was given: every assigned partition runs, and every partition of the topic has a
+ * worker.
+ */
 import { messageOf } from '../errors.ts'
 import type { Worker } from '../operators/worker/worker.ts'
 import { gaps, idleness } from './standing.ts'

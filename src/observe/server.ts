@@ -1,6 +1,6 @@
 /**
- * The worker's HTTP face: /metrics (Prometheus), /healthz (the process answers), /readyz (every assigned partition runs,
- * and every partition of the topic has a worker), /board (what the console of a gateway draws; board.ts).
+ * The worker's HTTP face: /metrics (Prometheus), /healthz (the process answers), /readyz (every assigned partition
+ * runs, and every partition of the topic has a worker), /board (what the console of a gateway draws; board.ts).
  */
 import { createServer, type Server } from 'node:http'
 import type { Socket } from 'node:net'
@@ -11,8 +11,9 @@ import type { Metrics } from './metrics.ts'
 import { readiness } from './readiness.ts'
 
 /**
- * A scrape takes milliseconds. A client that takes longer is dropped, and of too many connections the oldest that is not being answered makes
- * way for the newest, so that neither slow nor many clients keep a scrape from its answer. docs/operations.md names the numbers.
+ * A scrape takes milliseconds. A client that takes longer is dropped, and of too many connections the oldest that is
+ * not being answered makes way for the newest, so that neither slow nor many clients keep a scrape from its answer.
+ * docs/operations.md names the numbers.
  */
 export const LIMITS = {
   connections: 64,
@@ -111,7 +112,8 @@ export const serveObservation = async (
     answer(path, new URLSearchParams(query))
       .catch((error: unknown) => ({ status: 500, type: 'text/plain', body: `${messageOf(error)}\n` }))
       .then(({ status, type, body }) => {
-        // One request a connection: one that was kept open might make way for another just as its client sends the next.
+        // One request a connection: one that was kept open might make way for another just as its client sends the
+        // next.
         response.writeHead(status, { 'content-type': type, 'cache-control': 'no-store', connection: 'close' })
         response.end(request.method === 'HEAD' ? undefined : body)
       })

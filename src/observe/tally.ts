@@ -23,7 +23,10 @@ export interface Speed {
 }
 
 export interface Tally {
-  /** Where the sessions of a partition stood when its task began to run; what it was told before counts no more: others may have deleted some. */
+  /**
+   * Where the sessions of a partition stood when its task began to run; what it was told before counts no more: others
+   * may have deleted some.
+   */
   begin(partition: number, heads: ReadonlyMap<string, Head>): void
   /** Returns what this commit added. */
   add(commit: Commit): Totals

@@ -1,14 +1,15 @@
 /**
- * OpenTelemetry spans of the records of a worker. A record gives a span, from its delivery to the commit of its last step, whose parent is the
- * `traceparent` header of the record. Below it:
+ * OpenTelemetry spans of the records of a worker. A record gives a span, from its delivery to the commit of its last
+ * step, whose parent is the `traceparent` header of the record. Below it:
  *
  *   process <input topic>     CONSUMER
  *     queue                   until its turn in its session
  *     infer                   one for each step, from the end of the one before
  *     send <prefix>           PRODUCER, one for each transaction that carries outputs of the record
  *
- * Nothing here is loaded without a collector to send to. Spans follow the clock; nothing that a worker writes follows from them: outputs carry
- * the headers of their records, as they do without tracing, because a replay must write the same bytes.
+ * Nothing here is loaded without a collector to send to. Spans follow the clock; nothing that a worker writes follows
+ * from them: outputs carry the headers of their records, as they do without tracing, because a replay must write the
+ * same bytes.
  */
 import type { Context, Span, SpanContext, SpanOptions, Tracer } from '@opentelemetry/api'
 import { ContinuoError, messageOf } from '../errors.ts'
@@ -36,7 +37,10 @@ export interface TracesOptions {
 
 type Api = typeof import('@opentelemetry/api')
 
-/** Loads OpenTelemetry's modules. They are optional peer dependencies, which the user installs: together they take 20 MB. */
+/**
+ * Loads OpenTelemetry's modules. They are optional peer dependencies, which the user installs: together they take 20
+ * MB.
+ */
 const load = async () => {
   try {
     const [api, sdk, otlp, resources] = await Promise.all([
@@ -199,8 +203,8 @@ export interface OpenTracer {
 }
 
 /**
- * Loads what makes spans and sends them. `endpoint`: of the collector, without path; undefined: OpenTelemetry's variables say where it is. Throws
- * INVALID where the modules are not installed, or `endpoint` is no URL.
+ * Loads what makes spans and sends them. `endpoint`: of the collector, without path; undefined: OpenTelemetry's
+ * variables say where it is. Throws INVALID where the modules are not installed, or `endpoint` is no URL.
  */
 export const openTracer = async (endpoint: string | undefined): Promise<OpenTracer> => {
   if (endpoint !== undefined && !/^https?:\/\//.test(endpoint))

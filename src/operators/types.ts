@@ -19,7 +19,9 @@ export type Generate = Extract<Chunk, { type: 'generate' }>
 /** An event, or a record of plain text that is read and continued as one. */
 export type InputEvent = Chunk | (Generate & { readonly bytes: string })
 
-/** What a rule asks of a record of plain text: this, when so many records of its session came since the last request. */
+/**
+ * What a rule asks of a record of plain text: this, when so many records of its session came since the last request.
+ */
 export interface Rule {
   readonly request: Generate
   /** 1: at this record, whatever came before. */
@@ -51,7 +53,9 @@ export const isCancel = (event: Valid): event is Cancel => event.event.type === 
 /** The part of an event that every operator after validate needs. */
 export type SessionEvent = Omit<Valid, 'kind'>
 
-/** An event that cannot be used, and the sentence that says why. It goes to the dead-letter topic; the stream goes on. */
+/**
+ * An event that cannot be used, and the sentence that says why. It goes to the dead-letter topic; the stream goes on.
+ */
 export interface Rejected {
   readonly kind: 'rejected'
   readonly record: StoredRecord
@@ -85,7 +89,10 @@ export type Output =
   | { readonly to: 'alerts'; readonly value: Alert }
   | { readonly to: 'deadletters'; readonly reason: string; readonly stopped?: SetAside; readonly first?: number }
 
-/** Offsets of the input records that are finished with the step: its own, where this step is the last, and that of a `cancel` that took effect. */
+/**
+ * Offsets of the input records that are finished with the step: its own, where this step is the last, and that of a
+ * `cancel` that took effect.
+ */
 export const finishedBy = ({
   record,
   done,

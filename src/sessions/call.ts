@@ -13,9 +13,13 @@ import { type OnProbe, observe, stopping } from './probe.ts'
 
 /** What a call hears of its steps. */
 export interface Observed {
+  /** Surprisals of the tokens that were fed, in nats; NaN for the first of a context. */
   readonly nats?: (values: Float32Array) => void
+  /** What the memory outside did. */
   readonly events?: (events: readonly MemoryEvent[]) => void
+  /** As a worker would write it. */
   readonly observation?: (value: Observation) => void
+  /** Each run of generated tokens, in order. */
   readonly tokens?: (run: Generated) => void
   /** Asks what draws find. */
   readonly drawn?: (result: WorkResult) => void

@@ -36,8 +36,8 @@ const untilStop = (stops: readonly string[], give: (text: string) => void) => {
 }
 
 /**
- * Feeds what stands before the answer to `content`, and generates the answer. `onText` gets the answer's text as it comes. Rejects
- * as `process` and `generate` do; the conversation cannot go on then.
+ * Feeds what stands before the answer to `content`, and generates the answer. `onText` gets the answer's text as it
+ * comes. Rejects as `process` and `generate` do; the conversation cannot go on then.
  */
 export const chatTurn = async (
   manager: SessionManager,

@@ -55,7 +55,9 @@ export const callOf = (id: string, event: Chunk, content: Uint8Array, offset: nu
   hash: sha256(content),
 })
 
-/** A session whose memory stopped being finite has none any more: there is nothing to read into, to look at or to save. */
+/**
+ * A session whose memory stopped being finite has none any more: there is nothing to read into, to look at or to save.
+ */
 export const checkUsable = ({ head }: SessionEntry): void => {
   if (head.status !== 'stopped') return
   throw new ContinuoError(

@@ -124,9 +124,10 @@ export class SessionManager {
   }
 
   /**
-   * Feeds token ids, or text where the manager has a tokenizer (which may hold back a tail that could still merge with what
-   * follows). Rejects with INVALID before the first token is fed when one is outside the vocabulary, with MISUSE when the session
-   * is closed or its test is over, with REFUSED when the memory stops being finite or its spill file is lost.
+   * Feeds token ids, or text where the manager has a tokenizer (which may hold back a tail that could still merge with
+   * what follows). Rejects with INVALID before the first token is fed when one is outside the vocabulary, with MISUSE
+   * when the session is closed or its test is over, with REFUSED when the memory stops being finite or its spill file
+   * is lost.
    */
   process(session: SessionHandle | string, input: ArrayLike<number> | string): Promise<Processed> {
     return this.#inTurn(session, async (entry) => {
@@ -143,8 +144,8 @@ export class SessionManager {
   }
 
   /**
-   * Continues what the session has read; generated tokens feed the memory like any others. Rejects with INVALID for options
-   * that cannot be and for a session that has read nothing yet.
+   * Continues what the session has read; generated tokens feed the memory like any others. Rejects with INVALID for
+   * options that cannot be and for a session that has read nothing yet.
    */
   generate(session: SessionHandle | string, options: GenerateOptions): Promise<Generation> {
     return this.#inTurn(session, async (entry) => {
@@ -180,16 +181,17 @@ export class SessionManager {
   }
 
   /**
-   * Archives the whole blocks of the session's window, but for those that memory.json keeps. Rejects with INVALID for a model without a
-   * memory outside of its context.
+   * Archives the whole blocks of the session's window, but for those that memory.json keeps. Rejects with INVALID for a
+   * model without a memory outside of its context.
    */
   archive(session: SessionHandle | string): Promise<Remembered> {
     return this.#inTurn(session, (entry) => this.#remember(entry, { type: 'archive' }))
   }
 
   /**
-   * Brings archived blocks back: these, or those that memory.json's policy chooses. Rejects with INVALID for a model without a memory
-   * outside, for more blocks than come back at a time, for one that is named twice, and for one that is not archived.
+   * Brings archived blocks back: these, or those that memory.json's policy chooses. Rejects with INVALID for a model
+   * without a memory outside, for more blocks than come back at a time, for one that is named twice, and for one that
+   * is not archived.
    */
   retrieve(session: SessionHandle | string, blocks?: readonly number[]): Promise<Remembered> {
     return this.#inTurn(session, (entry) => {
@@ -199,8 +201,8 @@ export class SessionManager {
   }
 
   /**
-   * The session learns the tokens that it read last, with a budget of so many evaluations; nothing happens where it read fewer than 2.
-   * Rejects with INVALID for a model that has nothing that adapts, and for options that cannot be.
+   * The session learns the tokens that it read last, with a budget of so many evaluations; nothing happens where it
+   * read fewer than 2. Rejects with INVALID for a model that has nothing that adapts, and for options that cannot be.
    */
   adapt(session: SessionHandle | string, options: AdaptOptions): Promise<Adaptation> {
     return this.#inTurn(session, async (entry) => {
@@ -234,10 +236,10 @@ export class SessionManager {
   }
 
   /**
-   * Context, conductor and stream cursor in one blob: the safetensors file that `continuo export` writes. `cursor` says where
-   * the caller's stream stands (topic, partition, offset, token …); it comes back as `head.cursor` of the resumed session.
-   * Rejects with REFUSED when the pulse it names is not the session's, with INVALID when it stands inside a record while text is
-   * held back.
+   * Context, conductor and stream cursor in one blob: the safetensors file that `continuo export` writes. `cursor` says
+   * where the caller's stream stands (topic, partition, offset, token …); it comes back as `head.cursor` of the resumed
+   * session. Rejects with REFUSED when the pulse it names is not the session's, with INVALID when it stands inside a
+   * record while text is held back.
    */
   checkpointSession(session: SessionHandle | string, cursor: Partial<StreamCursor> = {}): Promise<Uint8Array> {
     return this.#inTurn(session, async (entry) => {
@@ -259,11 +261,11 @@ export class SessionManager {
   }
 
   /**
-   * Goes on from a checkpoint, or from a file that `continuo export` wrote, under its own id or another one. Throws REFUSED,
-   * and nothing is changed, when it was damaged, when stream and model count different pulses, or when it belongs to another
-   * model or state layout, or when it cannot be gone on with (operators/sessions/admit.ts: one token is tried out on a copy); INVALID for a
-   * session that was closed or set aside, for one that holds back text inside a record, and for one that holds back text where the
-   * manager has no tokenizer.
+   * Goes on from a checkpoint, or from a file that `continuo export` wrote, under its own id or another one. Throws
+   * REFUSED, and nothing is changed, when it was damaged, when stream and model count different pulses, or when it
+   * belongs to another model or state layout, or when it cannot be gone on with (operators/sessions/admit.ts: one token
+   * is tried out on a copy); INVALID for a session that was closed or set aside, for one that holds back text inside a
+   * record, and for one that holds back text where the manager has no tokenizer.
    */
   async resumeSession(
     blob: Uint8Array,
@@ -292,10 +294,11 @@ export class SessionManager {
   }
 
   /**
-   * A new session that goes on from where this one stands, once the calls made on it so far have had their turns: state, clock,
-   * origin, chain, sums and held text are its own copies from then on, as after `checkpointSession` and `resumeSession`, whose options
-   * it takes. Phase and seed are the parent's where `options` do not say. Rejects with MISUSE for an id that is open and for a session
-   * that is closed, with REFUSED for one whose memory is not finite or lost.
+   * A new session that goes on from where this one stands, once the calls made on it so far have had their turns:
+   * state, clock, origin, chain, sums and held text are its own copies from then on, as after `checkpointSession` and
+   * `resumeSession`, whose options it takes. Phase and seed are the parent's where `options` do not say. Rejects with
+   * MISUSE for an id that is open and for a session that is closed, with REFUSED for one whose memory is not finite or
+   * lost.
    */
   async fork(session: SessionHandle | string, id: string, options: SessionOptions = {}): Promise<SessionHandle> {
     this.#checkNew(id)
@@ -314,8 +317,8 @@ export class SessionManager {
   }
 
   /**
-   * What the session has cost and what became of its memory. In phase `test` it is the end: text that was held back is read,
-   * and nothing can be fed afterwards, only checkpointed and closed.
+   * What the session has cost and what became of its memory. In phase `test` it is the end: text that was held back is
+   * read, and nothing can be fed afterwards, only checkpointed and closed.
    */
   assess(session: SessionHandle | string): Promise<Assessment> {
     return this.#inTurn(session, async (entry) => {
@@ -351,8 +354,8 @@ export class SessionManager {
   }
 
   /**
-   * Lets every call made so far finish, gives back all contexts and removes the spill files. The model stays open. Rejects with
-   * REFUSED when the weights were changed meanwhile.
+   * Lets every call made so far finish, gives back all contexts and removes the spill files. The model stays open.
+   * Rejects with REFUSED when the weights were changed meanwhile.
    */
   async close(): Promise<void> {
     if (this.#closed) misuse('The session manager is closed; create another.')

@@ -1,6 +1,6 @@
 /**
- * Probes: observers of a session's state. Observe, then advance: a probe at pulse t sees the state before the token of pulse t
- * is fed, and the token waits until the observer is done.
+ * Probes: observers of a session's state. Observe, then advance: a probe at pulse t sees the state before the token of
+ * pulse t is fed, and the token waits until the observer is done.
  */
 
 import type { Context } from '../engine/context.ts'
@@ -31,7 +31,9 @@ export interface Probe {
   readonly phase: Phase
   /** The memory levels that fire with that token, as indices into `model.levels`. */
   readonly activeLevels: readonly number[]
-  /** Names are those of `model.layout`. Rejects with INVALID for another one, with MISUSE after the observer is done. */
+  /**
+   * Names are those of `model.layout`. Rejects with INVALID for another one, with MISUSE after the observer is done.
+   */
   read(name: string): Promise<StateReading>
 }
 
@@ -88,8 +90,8 @@ export const observe = async (
 }
 
 /**
- * An engine that stops at every pulse divisible by `every` to let `look` see the context. Where calls are cut is not visible
- * in what they compute, so a probed session has the bits of one without probes.
+ * An engine that stops at every pulse divisible by `every` to let `look` see the context. Where calls are cut is not
+ * visible in what they compute, so a probed session has the bits of one without probes.
  */
 export const stopping =
   (

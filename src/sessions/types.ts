@@ -17,7 +17,10 @@ export interface SessionManagerOptions {
   readonly maxSpillBytes?: number
   /** Where the folder for those files is made; default: the system's folder for temporary files. */
   readonly spillDir?: string
-  /** For models with a memory.json: bytes of archived blocks that stay in memory, besides blocks in use; other blocks go to files. Default: 1 GiB. */
+  /**
+   * For models with a memory.json: bytes of archived blocks that stay in memory, besides blocks in use; other blocks go
+   * to files. Default: 1 GiB.
+   */
   readonly blockCacheBytes?: number
   /** Bytes of those files; beyond it blocks stay in memory, and `warn` says so. Default: no bound. */
   readonly blockDirBytes?: number
@@ -27,9 +30,14 @@ export interface SessionManagerOptions {
   readonly tokenizer?: Tokenizer | null
   /** Sees the state before it moves: once before each call, or as `probeEvery` says. */
   readonly onProbe?: OnProbe
-  /** Probe before every token whose pulse is divisible by this, however the tokens are cut into calls; 1: before each. */
+  /**
+   * Probe before every token whose pulse is divisible by this, however the tokens are cut into calls; 1: before each.
+   */
   readonly probeEvery?: number
-  /** Whether `close` checks that the weights have not changed meanwhile; default true. Reads the weights' file once more. */
+  /**
+   * Whether `close` checks that the weights have not changed meanwhile; default true. Reads the weights' file once
+   * more.
+   */
   readonly verifyWeights?: boolean
   /** Called for a memory that diverges and for spill files that cannot be written; default: process.emitWarning. */
   readonly warn?: (message: string) => void
@@ -38,8 +46,8 @@ export interface SessionManagerOptions {
 /** How a session begins. */
 export interface SessionOptions {
   /**
-   * `stream` (the default) goes on until it is closed. `test` is a bounded stretch, ended by `assess`. What a token does is the
-   * same in both.
+   * `stream` (the default) goes on until it is closed. `test` is a bounded stretch, ended by `assess`. What a token
+   * does is the same in both.
    */
   readonly phase?: 'stream' | 'test'
   /** The most tokens that a test feeds, read and generated together; default: until the input ends. */
@@ -117,7 +125,10 @@ export interface Generation {
   readonly topLogprobs?: NonNullable<Generated['topLogprobs']>
   /** Why it ended, as in the tokens topic; `cancelled`: its signal fired. */
   readonly finish: NonNullable<Generated['finish']>
-  /** Of each token, where it was asked for: what its draw found, and the experts that it went to, [token][layer with experts][rank]. */
+  /**
+   * Of each token, where it was asked for: what its draw found, and the experts that it went to, [token][layer with
+   * experts][rank].
+   */
   readonly perspectives?: Readonly<Pick<Perspectives, 'draws' | 'experts'>>
   /** After the last token. */
   readonly head: Head

@@ -7,8 +7,8 @@ import type { SnapshotFile } from './snapshot.ts'
 /** The whole state: the hot part of a file with its blocks, which are put in as they come. */
 export interface Assembly {
   /**
-   * Copies the block that name number `block` of growth `g` stands for into the state. Returns the sha256 of the bytes, for the caller to
-   * compare with the blob's name.
+   * Copies the block that name number `block` of growth `g` stands for into the state. Returns the sha256 of the bytes,
+   * for the caller to compare with the blob's name.
    */
   place(g: number, block: number, bytes: Uint8Array): Promise<string>
   /** To be called when all are in. Rejects with REFUSED where one had another length than its tables need. */
@@ -22,8 +22,9 @@ type Placing = (state: Uint8Array) => Promise<string>
 export const assembly = (file: SnapshotFile): Assembly => assemble(file.state, file.tensors, describedIn(file))
 
 /**
- * The same of parts that never were in a snapshot, with these blocks of each growth. `onlyRings`: the blocks of other tables are not put,
- * and the state stays without them, as a `StateSource` has it. Throws REFUSED when `hot` does not fit.
+ * The same of parts that never were in a snapshot, with these blocks of each growth. `onlyRings`: the blocks of other
+ * tables are not put, and the state stays without them, as a `StateSource` has it. Throws REFUSED when `hot` does not
+ * fit.
  */
 export const assemblyOf = (
   layout: StateLayout,

@@ -1,13 +1,14 @@
 /**
- * Where the blocks are that may sleep (`SleepyBlocks`): what the memories outside of a process have archived. Each place has a bound, and
- * where one is full, what was not used for longest leaves it.
+ * Where the blocks are that may sleep (`SleepyBlocks`): what the memories outside of a process have archived. Each
+ * place has a bound, and where one is full, what was not used for longest leaves it.
  *
  *   full ───▶ in memory ───no room──▶ in a file of the process ───no room──▶ only where it is kept
  *                 ▲                              │                                    │
  *                 └────────────wanted────────────┴────────────────────────────────────┘
  *
- * A block is *kept* where its session's snapshot names it: in the blob store. Until then its file must stay. One that is kept in a folder of
- * this machine needs no file. No result depends on where a block is: whoever brings it checks its sha256.
+ * A block is *kept* where its session's snapshot names it: in the blob store. Until then its file must stay. One that
+ * is kept in a folder of this machine needs no file. No result depends on where a block is: whoever brings it checks
+ * its sha256.
  */
 import { ContinuoError, codeOf, messageOf } from '../errors.ts'
 import type { BlockNews, KeptBlock, SleepyBlocks } from '../memory.ts'
@@ -17,7 +18,10 @@ import { openSpillFolder, type SpillFile } from './spill.ts'
 export interface BlockCacheOptions {
   /** Bytes of blocks in memory at most, but for those that are in use; default: 1 GiB. */
   readonly maxBytes?: number | undefined
-  /** Bytes of files at most; default: no bound. Where one would be too many, and nothing in them is kept, blocks stay in memory. */
+  /**
+   * Bytes of files at most; default: no bound. Where one would be too many, and nothing in them is kept, blocks stay in
+   * memory.
+   */
   readonly maxFileBytes?: number | undefined
   /** Where the folder of the files is made; default: the system's folder for temporary files. */
   readonly dir?: string | undefined
@@ -163,7 +167,10 @@ const open = (
     }
   }
 
-  /** Has the block leave memory, where something else has its bytes and nobody needs it now. One that is needed is news when it is not. */
+  /**
+   * Has the block leave memory, where something else has its bytes and nobody needs it now. One that is needed is news
+   * when it is not.
+   */
   const leave = async (number: number): Promise<void> => {
     const entry = entryOf(number)
     if (entry.file === null && entry.kept?.isNear !== true) await writeFile(number, entry)
@@ -331,7 +338,10 @@ const open = (
   }
 }
 
-/** Of models whose blocks somebody has already: several owners of one model's contexts share its cache, with the bounds of the first. */
+/**
+ * Of models whose blocks somebody has already: several owners of one model's contexts share its cache, with the bounds
+ * of the first.
+ */
 const caches = new WeakMap<SleepyBlocks, { readonly cache: BlockCache; owners: number }>()
 
 export const openBlockCache = (port: SleepyBlocks, options: BlockCacheOptions = {}): BlockCache => {

@@ -19,8 +19,8 @@ export type Phase = ConductorState['phase']
 export const begin = (phase: Phase = 'stream'): ConductorState => ({ globalStep: 0, phase, origin: 0 })
 
 /**
- * The memory levels that fire with the token of this pulse, as indices into `periods` (pulses between two firings of a level,
- * whole numbers from 1): those with `globalStep % period === 0`. At pulse 0 all of them do.
+ * The memory levels that fire with the token of this pulse, as indices into `periods` (pulses between two firings of a
+ * level, whole numbers from 1): those with `globalStep % period === 0`. At pulse 0 all of them do.
  */
 export const activeLevels = ({ globalStep }: ConductorState, periods: readonly number[]): readonly number[] =>
   periods.flatMap((period, level) => (globalStep % period === 0 ? [level] : []))

@@ -1,24 +1,30 @@
 /**
- * What must hold between the fields of a head, beyond the form that the schema gives each of them. They are
- * checked before a head is sealed and before a stored head is used: one that breaks a rule would fail later, where its cause is unknown.
+ * What must hold between the fields of a head, beyond the form that the schema gives each of them. They are checked
+ * before a head is sealed and before a stored head is used: one that breaks a rule would fail later, where its cause is
+ * unknown.
  */
 import { LINES_OF_TOKEN, NOVELTY_SPAN } from '../../topics/novelty.ts'
 import { SURPRISAL_SPAN } from '../../topics/observations.ts'
 import type { Head } from '../../topics/state.ts'
 
 /**
- * The clock of a session that comes from a file may stand here at most. From here to 2⁵³, where JSON's whole numbers end, are
- * 4.5·10¹⁵ tokens: more than a session can read or write.
+ * The clock of a session that comes from a file may stand here at most. From here to 2⁵³, where JSON's whole numbers
+ * end, are 4.5·10¹⁵ tokens: more than a session can read or write.
  */
 export const LARGEST_IMPORTED_PULSE = 2 ** 52
 
-/** UTF-16 units of text that a tokenizer may hold back: five parts of at most 4,096 each, and their marks (docs/formats.md, Held text). */
+/**
+ * UTF-16 units of text that a tokenizer may hold back: five parts of at most 4,096 each, and their marks
+ * (docs/formats.md, Held text).
+ */
 const MOST_HELD = 32_768
 /** base64 of the three bytes that an unfinished character of UTF-8 can have. */
 const MOST_UNFINISHED = 4
 /** base64 of the longest stop string: 256 UTF-16 units, three bytes each. */
 const MOST_TAIL = 1024
-/** Tokens that a step reads before it looks at how long the observation is: FEED_SLICE of operators/advance/advance.ts. */
+/**
+ * Tokens that a step reads before it looks at how long the observation is: FEED_SLICE of operators/advance/advance.ts.
+ */
 const MOST_STEP = 256
 const MOST_SURPRISAL = SURPRISAL_SPAN + MOST_STEP
 const MOST_LINES = NOVELTY_SPAN + MOST_STEP * LINES_OF_TOKEN

@@ -27,8 +27,8 @@ const utf8 = new TextEncoder()
 export const stateKey = (record: StateRecord): string => (record.type === 'cursor' ? '' : record.session)
 
 /**
- * Headers that say what a record of a session is that is no head, so that a reader opens only what counts: a `cancelled` record, by the offset of
- * the request, and a tombstone, by that of the `delete` event, both in decimal.
+ * Headers that say what a record of a session is that is no head, so that a reader opens only what counts: a
+ * `cancelled` record, by the offset of the request, and a tombstone, by that of the `delete` event, both in decimal.
  */
 const CANCELLED = 'cancelled'
 const DELETED = 'deleted'
@@ -59,8 +59,8 @@ const keyedSeal = (key: Uint8Array, { topic, partition }: SealPlace, name: Uint8
   hmac(key, 'state', [utf8.encode(topic), utf8.encode(String(partition)), name, value])
 
 /**
- * Throws INTERNAL for a record that `unseal` would refuse or whose head breaks a rule: once sealed it would stop its partition at the
- * next start, when the cause can no longer be found.
+ * Throws INTERNAL for a record that `unseal` would refuse or whose head breaks a rule: once sealed it would stop its
+ * partition at the next start, when the cause can no longer be found.
  */
 export const seal = (record: StateRecord, place?: SealPlace): Sealed => {
   const parsed = stateRecord.safeParse(record)

@@ -1,6 +1,6 @@
 /**
- * Health of a memory: how large its tensors have become. A memory that rewrites itself can diverge; its norm says so long
- * before a number stops being finite and the engine refuses to go on.
+ * Health of a memory: how large its tensors have become. A memory that rewrites itself can diverge; its norm says so
+ * long before a number stops being finite and the engine refuses to go on.
  */
 import { normsOf } from '../bulk.ts'
 import type { LayoutEntry, MemoryDeclaration, StateTensors } from '../memory.ts'

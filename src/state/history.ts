@@ -1,11 +1,13 @@
 /**
  * What is kept of a session beside its model's state.
  *
- * The token ids that its context was fed last, read or generated. Penalties count these ids, and a request with penalties or a grammar
- * finds the ids that it generated so far among them. The ids are no part of the model's state: they are kept beside the context, and in a snapshot
- * in the field `recent` of the snapshot's head. Heads in the log have no such field; a replay from the snapshot to the head adds the ids again.
+ * The token ids that its context was fed last, read or generated. Penalties count these ids, and a request with
+ * penalties or a grammar finds the ids that it generated so far among them. The ids are no part of the model's state:
+ * they are kept beside the context, and in a snapshot in the field `recent` of the snapshot's head. Heads in the log
+ * have no such field; a replay from the snapshot to the head adds the ids again.
  *
- * The judge of its lines (src/novelty/lines.ts), where the session asks for `novelty`: kept in a snapshot in the field `judged`, and replayed likewise.
+ * The judge of its lines (src/novelty/lines.ts), where the session asks for `novelty`: kept in a snapshot in the field
+ * `judged`, and replayed likewise.
  */
 import { MAX_GENERATE_TOKENS, MAX_PENALTY_LAST } from '../../topics/chunks.ts'
 import type { Head, PartitionCursor, SnapshotHead } from '../../topics/state.ts'
@@ -14,8 +16,8 @@ import { Unreadable } from '../novelty/bytes.ts'
 import { createLineJudge, type LineJudge } from '../novelty/lines.ts'
 
 /**
- * The last MAX_PENALTY_LAST ids of the context. While a request with penalties or a grammar runs, the ids that the request generated are kept in
- * addition, so that MAX_PENALTY_LAST ids from before the request remain.
+ * The last MAX_PENALTY_LAST ids of the context. While a request with penalties or a grammar runs, the ids that the
+ * request generated are kept in addition, so that MAX_PENALTY_LAST ids from before the request remain.
  */
 export interface History {
   /** The newest `count`, or all, oldest first. Valid until the next call of `fed`. */
@@ -120,7 +122,10 @@ export const createHistory = (from: Int32Array = EMPTY, judged: LineJudge | null
   }
 }
 
-/** From which record of a partition on histories know what was read; none where no version wrote its cursor that keeps them. */
+/**
+ * From which record of a partition on histories know what was read; none where no version wrote its cursor that keeps
+ * them.
+ */
 export const historyFrom = (cursor: PartitionCursor | null): number => cursor?.history ?? Number.POSITIVE_INFINITY
 
 /** The head as a snapshot holds it. */
@@ -135,7 +140,10 @@ export const keptIn = ({ recent = '', judged = '' }: SnapshotHead): Kept => ({ r
 /** The head as the log holds it. */
 export const withoutHistory = ({ recent: _, judged: __, ...head }: SnapshotHead): Head => head
 
-/** What a snapshot's head says of the ids and lines before it. Throws REFUSED for what no context of this vocabulary was fed. */
+/**
+ * What a snapshot's head says of the ids and lines before it. Throws REFUSED for what no context of this vocabulary was
+ * fed.
+ */
 export const historyIn = (head: SnapshotHead, vocabSize: number): History => {
   const { session, conductor } = head
   const { recent, judged } = keptIn(head)

@@ -39,13 +39,16 @@ export interface LiveIndex<K = string> {
   /** Where the key lies; undefined: nowhere. */
   get(key: K): LiveEntry | undefined
   /**
-   * What a trim would free: up to the oldest living entry, or, when nothing is alive, up to the last entry this index was
-   * given. Never further: behind it may lie what a newer owner wrote.
+   * What a trim would free: up to the oldest living entry, or, when nothing is alive, up to the last entry this index
+   * was given. Never further: behind it may lie what a newer owner wrote.
    */
   reclaimable(): { readonly before: number; readonly bytes: number }
   /** The log no longer holds anything below. */
   trimmed(before: number): void
-  /** Oldest keys to write again, at most `budget` bytes of them (at least one); empty while the living outweigh the dead. */
+  /**
+   * Oldest keys to write again, at most `budget` bytes of them (at least one); empty while the living outweigh the
+   * dead.
+   */
   toCompact(budget: number): readonly K[]
   readonly live: number
   readonly total: number

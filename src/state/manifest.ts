@@ -1,7 +1,8 @@
 /**
- * A snapshot in blocks: a manifest names the frozen blocks of rings and of tables that grow by the sha256 of their bytes, and holds the
- * rest of the state. It is a snapshot file of version 2 (docs/formats.md): the tensors are those of the hot part, and `growth` in its
- * metadata says how the blocks continue them, so that the whole can be put together without the model.
+ * A snapshot in blocks: a manifest names the frozen blocks of rings and of tables that grow by the sha256 of their
+ * bytes, and holds the rest of the state. It is a snapshot file of version 2 (docs/formats.md): the tensors are those
+ * of the hot part, and `growth` in its metadata says how the blocks continue them, so that the whole can be put
+ * together without the model.
  */
 import { z } from 'zod'
 import type { SnapshotHead, SnapshotRef } from '../../topics/state.ts'
@@ -36,13 +37,16 @@ export const endOf = (own: readonly RunName[]): number => (own.at(-1)?.run ?? -1
 export const within = (own: readonly RunName[], { first, end }: Runs): readonly RunName[] =>
   own.filter(({ run }) => run >= first && run < end)
 
-/** Where blobs lie: the member `store` of a manifest. Either the folder of the partition in a shared store, or this: in its own topic. */
+/**
+ * Where blobs lie: the member `store` of a manifest. Either the folder of the partition in a shared store, or this: in
+ * its own topic.
+ */
 export const IN_TOPIC = 'topic'
 
 const ENTRY_BYTES = 40
 /**
- * Entries of one growth that fill a page are a blob, which the file names in their place: so a file costs 40 bytes for 256 blocks. Entries
- * of rings stay in the file, and the last ones of each growth.
+ * Entries of one growth that fill a page are a blob, which the file names in their place: so a file costs 40 bytes for
+ * 256 blocks. Entries of rings stay in the file, and the last ones of each growth.
  */
 export const PAGE_ENTRIES = 256
 /** Of one position in one table. */
@@ -111,7 +115,10 @@ const packNames = (names: readonly (readonly BlobName[])[], pages: PageNames): s
     ]),
   ).toString('base64')
 
-/** As two pieces, header and state. `store`: where the blobs of this partition lie, as above. `hot` as `StateParts` has it. */
+/**
+ * As two pieces, header and state. `store`: where the blobs of this partition lie, as above. `hot` as `StateParts` has
+ * it.
+ */
 export const encodeManifest = (
   head: SnapshotHead,
   hot: Uint8Array,
@@ -147,7 +154,10 @@ export interface RunOf {
   readonly run: number
 }
 
-/** The tensors of the hot part beside these blocks of each growth. Throws REFUSED when it does not fit layout and blocks. */
+/**
+ * The tensors of the hot part beside these blocks of each growth. Throws REFUSED when it does not fit layout and
+ * blocks.
+ */
 export const hotTensors = (
   layout: StateLayout,
   hot: Uint8Array,
@@ -238,7 +248,9 @@ export const describedIn = (file: SnapshotFile): readonly Described[] => {
   })
 }
 
-/** What a snapshot file says of its blobs itself; null: it is whole. Throws REFUSED for a file that contradicts itself. */
+/**
+ * What a snapshot file says of its blobs itself; null: it is whole. Throws REFUSED for a file that contradicts itself.
+ */
 export const readOutline = (file: SnapshotFile): Outline | null => {
   const read = contentOf(file)
   if (read === null) return null
@@ -286,8 +298,8 @@ const contentOf = (file: SnapshotFile): readonly Content[] | null => {
 }
 
 /**
- * The blobs that a snapshot file names; null: it is whole. `pages`: the bytes of its pages by their hashes, which were checked. Throws REFUSED
- * for a file that contradicts itself.
+ * The blobs that a snapshot file names; null: it is whole. `pages`: the bytes of its pages by their hashes, which were
+ * checked. Throws REFUSED for a file that contradicts itself.
  */
 export const readManifest = (
   file: SnapshotFile,
@@ -314,7 +326,10 @@ export const readManifest = (
   }
 }
 
-/** Whether the file has the tensors and the blocks of this layout. Then a context loads block by block, and only rings have to be put together first. */
+/**
+ * Whether the file has the tensors and the blocks of this layout. Then a context loads block by block, and only rings
+ * have to be put together first.
+ */
 export const isOfLayout = (file: SnapshotFile, { names }: Manifest, layout: StateLayout): boolean => {
   const described = describedIn(file).map(({ places, block, tables }) => [
     places,

@@ -1,6 +1,6 @@
 /**
- * Statistics of a session's memory, for people: a few numbers that its snapshot carries beside the state. Nothing is computed
- * from them, and a replay may find others (gates are averages since the context is in memory).
+ * Statistics of a session's memory, for people: a few numbers that its snapshot carries beside the state. Nothing is
+ * computed from them, and a replay may find others (gates are averages since the context is in memory).
  */
 import { z } from 'zod'
 import type { GateStatistics, LayoutEntry, MemoryDeclaration, MemoryTable, StateTensors } from '../memory.ts'
@@ -90,8 +90,8 @@ export interface MemoryReport {
 }
 
 /**
- * Statistics of a serialised context; `tensors`: those in `state`, where it is not the whole. Rejects with REFUSED when the state does not
- * fit the model's layout.
+ * Statistics of a serialised context; `tensors`: those in `state`, where it is not the whole. Rejects with REFUSED when
+ * the state does not fit the model's layout.
  */
 export const memoryStats = async (
   model: ModelMemory,

@@ -1,8 +1,9 @@
 /**
- * States in spill files. Frozen blocks, which no later token writes (`StateParts`), are files of their own. Each is written once, by the first
- * that leaves of those that share it through forks, belongs to all of them, and stays while its context is back in memory. The rest of the state, the hot part, is a file
- * that is written at every spill and removed when the context comes back. So a context that leaves again writes only what is new. Blocks that
- * may sleep (block-cache.ts) are no part of this: who has the pages holds them.
+ * States in spill files. Frozen blocks, which no later token writes (`StateParts`), are files of their own. Each is
+ * written once, by the first that leaves of those that share it through forks, belongs to all of them, and stays while
+ * its context is back in memory. The rest of the state, the hot part, is a file that is written at every spill and
+ * removed when the context comes back. So a context that leaves again writes only what is new. Blocks that may sleep
+ * (block-cache.ts) are no part of this: who has the pages holds them.
  */
 
 import { giveBack } from '../bulk.ts'
@@ -57,24 +58,25 @@ export interface PageFiles {
   readonly bytes: number
   none(): Pages
   /**
-   * The context is to leave. Gives what of each growth need not be written again, as `KnownParts.ends` has it; these files stay until
-   * `write` is over.
+   * The context is to leave. Gives what of each growth need not be written again, as `KnownParts.ends` has it; these
+   * files stay until `write` is over.
    */
   leave(pages: Pages): readonly number[]
   /**
-   * Writes a copy of the context that was taken with what `leave` gave as known, and takes the copy's memory. Rejects as
-   * `SpillFolder.write`, and with `SpillFull` where the files would take more than they may. Nothing has changed then, but that contexts in
-   * memory may have lost files that they do not need.
+   * Writes a copy of the context that was taken with what `leave` gave as known, and takes the copy's memory. Rejects
+   * as `SpillFolder.write`, and with `SpillFull` where the files would take more than they may. Nothing has changed
+   * then, but that contexts in memory may have lost files that they do not need.
    */
   write(pages: Pages, parts: StateParts): Promise<void>
   /**
-   * The whole state of a context that is outside, of a layout in which nothing sleeps. Rejects with `SpillLost`; `who` names the context in
-   * its message.
+   * The whole state of a context that is outside, of a layout in which nothing sleeps. Rejects with `SpillLost`; `who`
+   * names the context in its message.
    */
   read(pages: Pages, who: string): Promise<Uint8Array>
   /**
-   * The state as `Model.openContext` and `Context.load` take it: blocks of tables that grow go from their files to where they stay. `kept`:
-   * how many blocks of each growth are there already; all that may sleep are. Loading it rejects likewise.
+   * The state as `Model.openContext` and `Context.load` take it: blocks of tables that grow go from their files to
+   * where they stay. `kept`: how many blocks of each growth are there already; all that may sleep are. Loading it
+   * rejects likewise.
    */
   source(pages: Pages, who: string, kept?: readonly number[]): Promise<StateSource>
   /** Of each growth, how many of its first blocks both share. */
@@ -96,7 +98,9 @@ export const createPages = (
   maxBytes = Number.POSITIVE_INFINITY,
 ): PageFiles => {
   let bytes = 0
-  /** Of contexts in memory that are not leaving, those with blocks in files: the one that came back first is the first. */
+  /**
+   * Of contexts in memory that are not leaving, those with blocks in files: the one that came back first is the first.
+   */
   const clean = new Set<Pages>()
   const hasRings = layout.growth.some(({ places }) => places !== undefined)
   /** Of each growth all its blocks, those that sleep included. */
@@ -136,7 +140,10 @@ export const createPages = (
     for (const own of pages.blocks) letGo(own)
   }
 
-  /** Room for so many bytes more, where files of contexts in memory make it: what they hold is written again when these leave. */
+  /**
+   * Room for so many bytes more, where files of contexts in memory make it: what they hold is written again when these
+   * leave.
+   */
   const makeRoom = (more: number): void => {
     for (const other of more > maxBytes ? [] : clean) {
       if (bytes + more <= maxBytes) return

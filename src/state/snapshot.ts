@@ -1,9 +1,10 @@
 /**
- * A snapshot is one safetensors file: every persistent of the model as a tensor, and in `__metadata__` the head it belongs
- * to, so that cursor and conductor can never be parted from the state. The same bytes are what `continuo export` writes.
+ * A snapshot is one safetensors file: every persistent of the model as a tensor, and in `__metadata__` the head it
+ * belongs to, so that cursor and conductor can never be parted from the state. The same bytes are what `continuo
+ * export` writes.
  *
- * Layout (docs/formats.md): u64 little-endian length of the header; the header, JSON padded with spaces to a multiple of 8;
- * the tensors, dense, in the order of the model's layout.
+ * Layout (docs/formats.md): u64 little-endian length of the header; the header, JSON padded with spaces to a multiple
+ * of 8; the tensors, dense, in the order of the model's layout.
  */
 import { z } from 'zod'
 import { snapshotHead as headSchema, type SnapshotHead, type SnapshotRef } from '../../topics/state.ts'
@@ -42,8 +43,8 @@ export interface ManifestText {
 }
 
 /**
- * What the file's own checksum is taken over: an exported file has no head in a log that names its sha256. Texts stand in the order in
- * which they are hashed.
+ * What the file's own checksum is taken over: an exported file has no head in a log that names its sha256. Texts stand
+ * in the order in which they are hashed.
  */
 const checked = (head: string, state: Uint8Array, vitals = '', manifest?: ManifestText): readonly Uint8Array[] => {
   const { store = '', growth = '', blobs = '' } = manifest ?? {}
@@ -57,8 +58,8 @@ const entryOf = ({ dtype, shape, offset, bytes }: LayoutEntry) => ({
 })
 
 /**
- * A snapshot file as two pieces: its header, and the state itself. `stats` are for people who look at the file (memory-stats.ts), where
- * they are named `vitals`.
+ * A snapshot file as two pieces: its header, and the state itself. `stats` are for people who look at the file
+ * (memory-stats.ts), where they are named `vitals`.
  */
 export const filePieces = async (
   head: SnapshotHead,
@@ -224,8 +225,8 @@ export const namedEntries = (
 }
 
 /**
- * A snapshot read without its model: the tensors are those that it names itself. Rejects with REFUSED when it fails its checksum or
- * its tensors do not fill the file.
+ * A snapshot read without its model: the tensors are those that it names itself. Rejects with REFUSED when it fails its
+ * checksum or its tensors do not fill the file.
  */
 export const readSnapshotFile = async (file: Uint8Array): Promise<SnapshotFile> => {
   const { head, tensors: named, text, vitals, manifest, check, end } = readHeader(file)

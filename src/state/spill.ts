@@ -1,7 +1,8 @@
 /**
- * Spilling: idle contexts that make room in memory for others, as files in a folder of this process (pages.ts says which). A spill file is no
- * truth: the process that wrote it reads it, and removes it at its end. So it is neither synced nor described in the file; its length
- * and sha256 stay in memory, where they cannot be changed together with the file.
+ * Spilling: idle contexts that make room in memory for others, as files in a folder of this process (pages.ts says
+ * which). A spill file is no truth: the process that wrote it reads it, and removes it at its end. So it is neither
+ * synced nor described in the file; its length and sha256 stay in memory, where they cannot be changed together with
+ * the file.
  */
 import { mkdtempSync, readdirSync, rmSync, statSync } from 'node:fs'
 import { open, rm, utimes, writeFile } from 'node:fs/promises'
@@ -32,8 +33,8 @@ export interface SpillFolder {
   /** Rejects with DENIED or UNAVAILABLE (a full disk); nothing is left over then. */
   write(state: Uint8Array): Promise<SpillFile>
   /**
-   * Rejects with `SpillLost`; `who` names the context in its message. `hash` gives the sha256 of the bytes, and may do more with them
-   * while it has them; what it did counts for nothing when the promise rejects.
+   * Rejects with `SpillLost`; `who` names the context in its message. `hash` gives the sha256 of the bytes, and may do
+   * more with them while it has them; what it did counts for nothing when the promise rejects.
    */
   read(file: SpillFile, who: string, hash?: (bytes: Uint8Array) => Promise<string>): Promise<Uint8Array>
   drop(file: SpillFile): void
@@ -57,8 +58,8 @@ const isRunning = (pid: number): boolean => {
 }
 
 /**
- * Whether nobody has the folder any more. `owner`: the name of a process, or its number where that has no name. Of one in another container, or
- * before the machine's last boot, nothing can be told but that it marks its folder no more.
+ * Whether nobody has the folder any more. `owner`: the name of a process, or its number where that has no name. Of one
+ * in another container, or before the machine's last boot, nothing can be told but that it marks its folder no more.
  */
 const isLeft = (path: string, host: string, [made, owner]: readonly [host: string, owner: string]): boolean => {
   // An older version marks nothing.
@@ -123,7 +124,9 @@ const contentOf = async (
   }
 }
 
-/** A fresh folder for spill files below `base`. Throws DENIED or UNAVAILABLE when `base` is given and cannot be used. */
+/**
+ * A fresh folder for spill files below `base`. Throws DENIED or UNAVAILABLE when `base` is given and cannot be used.
+ */
 export const openSpillFolder = (base: string | undefined, use: SpillUse): SpillFolder => {
   const host = hostname().replaceAll(/[^\w.-]/g, '_')
   let dir: string | null = null

@@ -5,8 +5,9 @@ export interface Holder {
 }
 
 /**
- * Shares partitions 0…n-1 among the members: every partition has one holder, no two members differ by more than one, and
- * a member keeps what it held as far as balance allows. A pure function of its input, so every member that computes it gets the same.
+ * Shares partitions 0…n-1 among the members: every partition has one holder, no two members differ by more than one,
+ * and a member keeps what it held as far as balance allows. A pure function of its input, so every member that computes
+ * it gets the same.
  */
 export const assign = (partitions: number, holders: readonly Holder[]): Map<string, number[]> => {
   const floor = Math.floor(partitions / holders.length)

@@ -3,11 +3,13 @@
  * and `kafka/` (kafkajs); one contract suite (`test/streams/contract.ts`) runs against both.
  *
  * Reading is pulling. A reader asks for the next batch when it has room, so backpressure needs no pause and resume:
- * nothing is fetched that was not asked for. Positions are explicit, and a position that is gone is an error, never a jump.
+ * nothing is fetched that was not asked for. Positions are explicit, and a position that is gone is an error, never a
+ * jump.
  *
  * Writing has two doors. `append` is for anyone who feeds events. `claim` is for the owner of an input partition: it
- * fences the former owner and returns the one writer whose transactions carry outputs, state and input offset as one atom.
- * Group membership (`join`) only hints at which worker should claim which partition; the claim's epoch is the lock.
+ * fences the former owner and returns the one writer whose transactions carry outputs, state and input offset as one
+ * atom. Group membership (`join`) only hints at which worker should claim which partition; the claim's epoch is the
+ * lock.
  *
  * Offsets are Kafka's: per partition, growing, with gaps (transaction markers, trimmed records). They are JavaScript
  * numbers, exact below 2^53.
@@ -48,13 +50,15 @@ export interface StoredRecord {
   /** As they were appended, in their order. */
   readonly headers: Headers
   /**
-   * What stands here is a whole record batch whose records cannot be told apart, up to (not including) `next`: `value` is the
-   * batch as the log has it. Only for readers who ask for it.
+   * What stands here is a whole record batch whose records cannot be told apart, up to (not including) `next`: `value`
+   * is the batch as the log has it. Only for readers who ask for it.
    */
   readonly undecodable?: { readonly next: number; readonly reason: string }
 }
 
-/** `next` is the position after the batch. It may move on while `records` is empty: markers, aborted or trimmed records. */
+/**
+ * `next` is the position after the batch. It may move on while `records` is empty: markers, aborted or trimmed records.
+ */
 export interface Batch {
   /** In the order of their offsets. */
   readonly records: readonly StoredRecord[]
@@ -97,7 +101,10 @@ export interface ReadOptions {
   readonly undecodable?: boolean
   /** Ends the iteration (without an error) soon after it fires. */
   readonly signal?: AbortSignal
-  /** Reads this very topic: where one of another id has its name, positions mean nothing, and the iteration ends with REFUSED. */
+  /**
+   * Reads this very topic: where one of another id has its name, positions mean nothing, and the iteration ends with
+   * REFUSED.
+   */
   readonly topicId?: string
 }
 
@@ -144,13 +151,16 @@ export interface PartitionWriter {
   readonly partition: number
   /** Grows with every claim of the partition: a writer with a smaller one is fenced. */
   readonly epoch: number
-  /** One transaction: records and the group's input offset become visible together or not at all. Offsets of the records, in order. */
+  /**
+   * One transaction: records and the group's input offset become visible together or not at all. Offsets of the
+   * records, in order.
+   */
   commit(records: readonly OutRecord[], inputOffset: number): Promise<readonly number[]>
   /** One transaction without an input offset, for bulk that a later commit will name. */
   append(records: readonly OutRecord[]): Promise<readonly number[]>
   /**
-   * Rejects with FENCED when a newer owner holds the partition. Writes nothing, and works also after a failed call. A former
-   * owner may read state in the log that looks broken and is only newer than it knows; this call tells which.
+   * Rejects with FENCED when a newer owner holds the partition. Writes nothing, and works also after a failed call. A
+   * former owner may read state in the log that looks broken and is only newer than it knows; this call tells which.
    */
   confirm(): Promise<void>
   /** Never throws; aborts nothing that was committed. */
@@ -159,18 +169,22 @@ export interface PartitionWriter {
 
 /** What a log can do whose files are its own. */
 export interface Eraser {
-  /** The records of the partition for which `isVictim` holds leave it; the others keep their offsets. How many they were. */
+  /**
+   * The records of the partition for which `isVictim` holds leave it; the others keep their offsets. How many they
+   * were.
+   */
   erase(topic: string, partition: number, isVictim: (record: StoredRecord) => boolean): Promise<number>
   /**
-   * What left the log, by `erase` and by trims, leaves its files: they are written anew, which takes as much room and time as they do, and
-   * blocks the process. Rejects with UNAVAILABLE where other processes do not let it have the files for half a minute.
+   * What left the log, by `erase` and by trims, leaves its files: they are written anew, which takes as much room and
+   * time as they do, and blocks the process. Rejects with UNAVAILABLE where other processes do not let it have the
+   * files for half a minute.
    */
   scrub(): Promise<void>
 }
 
 /**
- * A log: topics of partitions of records. `openLog` opens one. Calls reject with UNAVAILABLE where the log cannot be reached and DENIED
- * where rights are missing.
+ * A log: topics of partitions of records. `openLog` opens one. Calls reject with UNAVAILABLE where the log cannot be
+ * reached and DENIED where rights are missing.
  */
 export interface EventLog {
   /** The keys that seal the state of this log (seal-key.ts); without them a checksum does. */
@@ -188,13 +202,13 @@ export interface EventLog {
   /** Topics below the prefix, and any named ones that exist. */
   topics(names?: readonly string[]): Promise<readonly TopicInfo[]>
   /**
-   * Tells a topic from others that had its name before or will have it after; null where the log cannot tell (old brokers), or
-   * where no topic is ever deleted (embedded).
+   * Tells a topic from others that had its name before or will have it after; null where the log cannot tell (old
+   * brokers), or where no topic is ever deleted (embedded).
    */
   topicId(topic: string): Promise<string | null>
   /**
-   * Appends all or (embedded) none; each record to `partition`, or to the partition of its key's hash (Kafka's murmur2).
-   * A record larger than the topic takes: INVALID, naming both sizes, before anything is written.
+   * Appends all or (embedded) none; each record to `partition`, or to the partition of its key's hash (Kafka's
+   * murmur2). A record larger than the topic takes: INVALID, naming both sizes, before anything is written.
    */
   append(
     topic: string,
@@ -205,7 +219,10 @@ export interface EventLog {
   partitionOf(topic: string, key: Uint8Array): Promise<number>
   /** First and last position of a partition. Rejects with INVALID where there is no such topic. */
   bounds(topic: string, partition: number): Promise<Bounds>
-  /** Records from `from` on, committed ones only. `from` outside the bounds (below begin or above end): POSITION, naming the numbers. */
+  /**
+   * Records from `from` on, committed ones only. `from` outside the bounds (below begin or above end): POSITION, naming
+   * the numbers.
+   */
   read(topic: string, partition: number, from: number, options?: ReadOptions): AsyncIterable<Batch>
   /** How many partitions the topic has now, asked anew. INVALID where there is no such topic. */
   partitions(topic: string): Promise<number>
@@ -216,8 +233,8 @@ export interface EventLog {
   /** Fences the former owner of the partition, resolves its open transaction, and returns the new writer. */
   claim(group: string, topic: string, partition: number): Promise<PartitionWriter>
   /**
-   * The group's committed input offset; null if there is none. A cross-check, not the resume position. Kafka does not answer while a
-   * transaction that carries such an offset is open; where its owner may be dead, `claim` first.
+   * The group's committed input offset; null if there is none. A cross-check, not the resume position. Kafka does not
+   * answer while a transaction that carries such an offset is open; where its owner may be dead, `claim` first.
    */
   committed(group: string, topic: string, partition: number): Promise<number | null>
   /** Deletes records below `before` (Kafka's DeleteRecords). */

@@ -1,6 +1,7 @@
 /**
- * The number of partitions of a log does not change. A key's partition follows from the key's hash and that number: after it
- * changed, the events of a session arrive in one partition and its memory lies in another, so it would have two memories.
+ * The number of partitions of a log does not change. A key's partition follows from the key's hash and that number:
+ * after it changed, the events of a session arrive in one partition and its memory lies in another, so it would have
+ * two memories.
  */
 import { ContinuoError } from '../errors.ts'
 

@@ -1,10 +1,15 @@
-/** Which partition a session belongs to: what its producers' clients make of the key (topics/input.ts has the names). */
+/**
+ * Which partition a session belongs to: what its producers' clients make of the key (topics/input.ts has the names).
+ */
 import { crc32 } from 'node:zlib'
 import type { Partitioner } from '../../topics/input.ts'
 import type { EventLog } from './log.ts'
 import { partitionOfKey } from './murmur2.ts'
 
-/** librdkafka's `consistent` partitioner, which its default is for records with a key: zlib's CRC-32, unsigned, modulo the partitions. */
+/**
+ * librdkafka's `consistent` partitioner, which its default is for records with a key: zlib's CRC-32, unsigned, modulo
+ * the partitions.
+ */
 export const crc32Partition = (key: Uint8Array, partitions: number): number => crc32(key) % partitions
 
 /** The partition of a session; null where the partitioner says nothing of it. */
@@ -15,8 +20,8 @@ export const homeOf = (partitioner: Partitioner, session: string, partitions: nu
 }
 
 /**
- * The log, for a client that feeds `topic`: records go where that topic's sessions belong, as `partitioner` says at that moment. With `any` nothing
- * says where that is, and they go where Kafka's own clients send them.
+ * The log, for a client that feeds `topic`: records go where that topic's sessions belong, as `partitioner` says at
+ * that moment. With `any` nothing says where that is, and they go where Kafka's own clients send them.
  */
 export const placing = (log: EventLog, topic: string, partitioner: () => Partitioner): EventLog => {
   // Once is enough: the log refuses to append when the number has changed since.

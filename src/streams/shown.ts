@@ -1,8 +1,8 @@
 /**
- * How messages show a log URL. A URL can hold a password, in the right place or in a wrong one: before the host, behind a `/`,
- * `?` or `#` that is not encoded, under a misspelt name. So a message never quotes a URL, nor a part of it, as it was given. It
- * shows what this function returns: the whole where its form leaves no room for a password, else the scheme and, where they
- * can be told for sure, the hosts or the file.
+ * How messages show a log URL. A URL can hold a password, in the right place or in a wrong one: before the host, behind
+ * a `/`, `?` or `#` that is not encoded, under a misspelt name. So a message never quotes a URL, nor a part of it, as
+ * it was given. It shows what this function returns: the whole where its form leaves no room for a password, else the
+ * scheme and, where they can be told for sure, the hosts or the file.
  */
 import { normalize } from 'node:path'
 

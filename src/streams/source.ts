@@ -1,7 +1,8 @@
 /**
- * The input of a task: records from its position on, one at a time, each counted in by the watermark. When too much is unfinished the iteration
- * waits, nothing is fetched, and so the log itself holds what is not read: backpressure end to end. What is unfinished is not all in memory
- * (operators/pipeline/by-session.ts): one session's backlog holds up others only at these limits.
+ * The input of a task: records from its position on, one at a time, each counted in by the watermark. When too much is
+ * unfinished the iteration waits, nothing is fetched, and so the log itself holds what is not read: backpressure end to
+ * end. What is unfinished is not all in memory (operators/pipeline/by-session.ts): one session's backlog holds up
+ * others only at these limits.
  */
 import type { EventLog, StoredRecord } from './log.ts'
 import type { Watermark } from './watermark.ts'

@@ -1,7 +1,7 @@
 /**
- * Which records of an input partition are finished. Sessions finish out of order (a long generation at offset 5 does not
- * hold up offset 6 of another session), so the position is a watermark, below which all is finished, and the finished
- * ranges beyond it. Both go into the partition cursor; a record that they cover is never handled twice.
+ * Which records of an input partition are finished. Sessions finish out of order (a long generation at offset 5 does
+ * not hold up offset 6 of another session), so the position is a watermark, below which all is finished, and the
+ * finished ranges beyond it. Both go into the partition cursor; a record that they cover is never handled twice.
  *
  * What is kept are the runs of records that are not finished: a backlog of a million records of one session is one run.
  */
@@ -29,14 +29,20 @@ export interface Watermark {
   readonly load: { readonly records: number; readonly ranges: number }
 }
 
-/** Records at the offsets [from, to), none of them finished. `after`: finished records lie between this run and the next run. */
+/**
+ * Records at the offsets [from, to), none of them finished. `after`: finished records lie between this run and the next
+ * run.
+ */
 interface Run {
   from: number
   to: number
   after: boolean
 }
 
-/** Runs that were finished and still stand before the others: they leave by the thousand, since each removal moves all behind it. */
+/**
+ * Runs that were finished and still stand before the others: they leave by the thousand, since each removal moves all
+ * behind it.
+ */
 const SPENT = 1024
 
 /** Whether the record is finished at this position. */

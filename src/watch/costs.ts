@@ -21,8 +21,8 @@ export const natsOf = async (submit: Submit, context: Context, tokens: Int32Arra
 }
 
 /**
- * Writes the bits of each byte that the tokens stand for; returns how many bytes those are. A token's bits are shared equally by its bytes; those of a
- * token without bytes go to the bytes behind it.
+ * Writes the bits of each byte that the tokens stand for; returns how many bytes those are. A token's bits are shared
+ * equally by its bytes; those of a token without bytes go to the bytes behind it.
  */
 export const spreadBits = (
   tokenizer: Pick<Tokenizer, 'bytesOf'>,

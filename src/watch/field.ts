@@ -36,8 +36,9 @@ const pairIn = (record: string, name: string): string | undefined => {
 }
 
 /**
- * `given`: the number of a word, from 1; or a name: of a member of records that are JSON objects (a.b: of an object within), in others of a value that stands
- * behind `name=`. Of a record of several lines the first one counts, unless it is JSON.
+ * `given`: the number of a word, from 1; or a name: of a member of records that are JSON objects (a.b: of an object
+ * within), in others of a value that stands behind `name=`. Of a record of several lines the first one counts, unless
+ * it is JSON.
  */
 export const fieldOf = (given: string): Field => {
   const number = /^[1-9][0-9]{0,3}$/.test(given) ? Number(given) : null

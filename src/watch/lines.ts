@@ -13,7 +13,10 @@ export interface Lines {
   flush(): readonly Uint8Array[]
 }
 
-/** `begins`: what the first line of a record matches; lines that do not match are joined to the one before, with their line ends. Records are without their last line end. */
+/**
+ * `begins`: what the first line of a record matches; lines that do not match are joined to the one before, with their
+ * line ends. Records are without their last line end.
+ */
 export const createLines = (begins: RegExp | null = null): Lines => {
   let held: Buffer = Buffer.alloc(0)
   /** The lines of the record that is not whole yet. */

@@ -6,7 +6,10 @@ const MOST_LINE = 400
 export interface Nearest {
   /** Keeps a line; the oldest gives way. */
   add(number: number, text: string): void
-  /** The kept line that has most words in common with this one, of equal ones the last; null: none has one. Words with a digit count as one word. */
+  /**
+   * The kept line that has most words in common with this one, of equal ones the last; null: none has one. Words with a
+   * digit count as one word.
+   */
   find(text: string): { readonly line: number; readonly text: string } | null
 }
 

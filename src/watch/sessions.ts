@@ -1,4 +1,7 @@
-/** Records of several sources, each read by a session of its own: one learns a host, and what is new to it is ranked among its lines alone. */
+/**
+ * Records of several sources, each read by a session of its own: one learns a host, and what is new to it is ranked
+ * among its lines alone.
+ */
 import type { WorkItem, WorkResult } from '../engine/work.ts'
 import type { Tokenizer } from '../models/tokenizer/types.ts'
 import { createJudge, type Novelty, type NoveltyJudge } from '../novelty/judge.ts'
@@ -7,7 +10,9 @@ import { type Costs, createCosts } from './costs.ts'
 import type { Field } from './field.ts'
 import { createNearest, type Nearest } from './nearest.ts'
 
-/** Sessions that are remembered; the one that was silent for longest is forgotten, and begins anew where it comes again. */
+/**
+ * Sessions that are remembered; the one that was silent for longest is forgotten, and begins anew where it comes again.
+ */
 const MOST_SESSIONS = 512
 /** Lines of a session that are kept to find the nearest. */
 const KEPT_LINES = 1000
@@ -34,7 +39,10 @@ export interface Read {
   readonly number: number
   readonly bits: Float64Array
   readonly novelty: Novelty
-  /** The earlier line of the session that is most like this one; null: none is. To be asked before the next record is read. */
+  /**
+   * The earlier line of the session that is most like this one; null: none is. To be asked before the next record is
+   * read.
+   */
   nearest(): { readonly line: number; readonly text: string } | null
 }
 

@@ -1,4 +1,7 @@
-/** Runs a worker in this process, with metrics and health checks, until its signal fires, it is idle, or all its partitions are refused. */
+/**
+ * Runs a worker in this process, with metrics and health checks, until its signal fires, it is idle, or all its
+ * partitions are refused.
+ */
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { TopicNames } from '../../topics/index.ts'
 import { hasUnread } from '../client/records.ts'
@@ -56,8 +59,8 @@ const SILENT = 1500
 const TICK = 25 // ms
 
 /**
- * Nothing left to do in the whole topic: our tasks rest at the end of their partitions, and the partitions of others (or of
- * a dead worker whose lease still runs) hold nothing unread either.
+ * Nothing left to do in the whole topic: our tasks rest at the end of their partitions, and the partitions of others
+ * (or of a dead worker whose lease still runs) hold nothing unread either.
  */
 const isIdle = async (
   { log, names, settings: { group }, untilIdle }: HostOptions,

@@ -1,6 +1,6 @@
 /**
- * docs/scale.md: its constants are those that the formulas take, its examples are what the formulas give, and a small run on the embedded
- * log commits, writes and holds what they predict.
+ * docs/scale.md: its constants are those that the formulas take, its examples are what the formulas give, and a small
+ * run on the embedded log commits, writes and holds what they predict.
  */
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -116,7 +116,8 @@ describe('the formulas', () => {
         expect(prediction / measurement, what).toBeLessThan(1.4)
       }
       const grown = after.map((all, i) => all - before[i]!)
-      // A busy machine also commits in the middle of an answer, which the formulas leave out: heads of sessions that finish no event.
+      // A busy machine also commits in the middle of an answer, which the formulas leave out: heads of sessions that
+      // finish no event.
       const finished = seen.map(
         ({ steps }) => new Set(steps.filter(({ done }) => done).map(({ session }) => session)).size,
       )

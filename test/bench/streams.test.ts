@@ -1,4 +1,7 @@
-/** The judge of readers of logs (bench/streams.ts): its measures, its references, its tables and what it plants, against answers worked out by hand. */
+/**
+ * The judge of readers of logs (bench/streams.ts): its measures, its references, its tables and what it plants, against
+ * answers worked out by hand.
+ */
 import { mkdtempSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import fc from 'fast-check'

@@ -1,6 +1,6 @@
 /**
- * A worker whose blocks lie in a folder on a disk that becomes full in the middle of the run: the task waits with a sentence, nothing is
- * half written or half named, and when there is room all that was fed is there.
+ * A worker whose blocks lie in a folder on a disk that becomes full in the middle of the run: the task waits with a
+ * sentence, nothing is half written or half named, and when there is room all that was fed is there.
  *
  * @module-tag slow
  */
@@ -58,7 +58,8 @@ describe('a disk that is full in the middle of a run', () => {
           expect(codeOf(error)).toBe('UNAVAILABLE')
           expect(messageOf(error)).toContain(folder)
           expect(messageOf(error)).toContain('the disk is full; free some space')
-          // One more may be there: it was being written, under another name and in room of its own, when the disk became full.
+          // One more may be there: it was being written, under another name and in room of its own, when the disk
+          // became full.
           expect(expectWhole(folder)).toEqual(expect.arrayContaining([...before]))
           if (another) await running.worker.stop()
           disk.makeRoom()

@@ -1,6 +1,6 @@
 /**
- * A worker whose blocks lie in S3, where the server fails in the middle of the run: the task waits or is refused with a sentence, and
- * when the server works again, all that was fed is there.
+ * A worker whose blocks lie in S3, where the server fails in the middle of the run: the task waits or is refused with a
+ * sentence, and when the server works again, all that was fed is there.
  *
  * @module-tag slow
  */

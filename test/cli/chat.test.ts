@@ -1,4 +1,7 @@
-/** continuo chat in processes of its own: a line is a message, whether it comes at once or after the answer to the one before. */
+/**
+ * continuo chat in processes of its own: a line is a message, whether it comes at once or after the answer to the one
+ * before.
+ */
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, onTestFinished, test } from 'vitest'

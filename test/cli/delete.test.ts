@@ -1,5 +1,6 @@
 /**
- * continuo delete: nothing of the session is found in the files of the log, or in the topics of a broker; killed on its way, it is called again.
+ * continuo delete: nothing of the session is found in the files of the log, or in the topics of a broker; killed on its
+ * way, it is called again.
  *
  * @module-tag slow
  */

@@ -1,6 +1,6 @@
 /**
- * What a worker and doctor say of themselves before anybody asks: a model without text, a partition that refuses, how much is left to read, and
- * whom a new worker waits for.
+ * What a worker and doctor say of themselves before anybody asks: a model without text, a partition that refuses, how
+ * much is left to read, and whom a new worker waits for.
  *
  * @module-tag slow
  */

@@ -26,7 +26,9 @@ export interface Done {
 export interface Running {
   readonly child: ChildProcess
   readonly done: Promise<Done>
-  /** Resolves with the match as soon as stdout and stderr together hold it; rejects when the process ends without it. */
+  /**
+   * Resolves with the match as soon as stdout and stderr together hold it; rejects when the process ends without it.
+   */
   saw(pattern: RegExp): Promise<RegExpExecArray>
 }
 
@@ -161,7 +163,10 @@ const inProcess = (args: readonly string[]): Promise<Done> => {
   })
 }
 
-/** Runs a command to its end: in a process of its own where it needs an input or an environment, else in one that others use after it. */
+/**
+ * Runs a command to its end: in a process of its own where it needs an input or an environment, else in one that others
+ * use after it.
+ */
 export const continuo = (args: readonly string[], options?: StartOptions): Promise<Done> =>
   options === undefined ? inProcess(args) : start(args, options).done
 

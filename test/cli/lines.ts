@@ -1,6 +1,7 @@
 /**
- * Runs command lines one after the other in this process, which a start of its own for each would outlast many times. A message is one line with its
- * environment; behind all that it writes to standard output and standard error stands a mark, on standard output with the exit code.
+ * Runs command lines one after the other in this process, which a start of its own for each would outlast many times. A
+ * message is one line with its environment; behind all that it writes to standard output and standard error stands a
+ * mark, on standard output with the exit code.
  */
 import { runLine } from '../../src/cli/dispatch.ts'
 import { hideSqliteWarning } from '../../src/streams/embedded/quiet.ts'

@@ -1,4 +1,7 @@
-/** `continuo mcp` as programs use it: started by the SDK's client, with a worker in its process or beside a worker elsewhere. */
+/**
+ * `continuo mcp` as programs use it: started by the SDK's client, with a worker in its process or beside a worker
+ * elsewhere.
+ */
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { join } from 'node:path'

@@ -1,5 +1,6 @@
 /**
- * continuo migrate: every event once and in order, however often it is killed; sessions that compute to what they were; what cannot be moved.
+ * continuo migrate: every event once and in order, however often it is killed; sessions that compute to what they were;
+ * what cannot be moved.
  *
  * @module-tag slow
  */

@@ -1,5 +1,6 @@
 /**
- * Topics that others feed, by the command line: what is refused before it can do harm, and what is told where it was done.
+ * Topics that others feed, by the command line: what is refused before it can do harm, and what is told where it was
+ * done.
  *
  * @module-tag slow
  */

@@ -1,6 +1,6 @@
 /**
- * Two ways in which work on a real broker could stand still without a word: another log whose workers use the same group, and
- * partitions that somebody adds to the input.
+ * Two ways in which work on a real broker could stand still without a word: another log whose workers use the same
+ * group, and partitions that somebody adds to the input.
  *
  * @module-tag slow
  */

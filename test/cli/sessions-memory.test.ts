@@ -1,4 +1,6 @@
-/** `continuo sessions --memory`: the list, the topics, and where archived blocks lie, also where some of them are gone. */
+/**
+ * `continuo sessions --memory`: the list, the topics, and where archived blocks lie, also where some of them are gone.
+ */
 import { readdirSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, test } from 'vitest'

@@ -1,4 +1,7 @@
-/** Small things of a first hour: pages as wide as the terminal, how much of the input is left, names that are wrong, a prompt from a pipe. */
+/**
+ * Small things of a first hour: pages as wide as the terminal, how much of the input is left, names that are wrong, a
+ * prompt from a pipe.
+ */
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { openSync, readFileSync, writeFileSync } from 'node:fs'

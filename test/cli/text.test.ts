@@ -1,4 +1,7 @@
-/** Models as they are published, through the command line: RWKV-7 with its vocabulary, a GGUF file with its own, and models by name. */
+/**
+ * Models as they are published, through the command line: RWKV-7 with its vocabulary, a GGUF file with its own, and
+ * models by name.
+ */
 import { copyFileSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'

@@ -1,6 +1,6 @@
 /**
- * Spans that a worker sends to a collector: a real one in this process, which takes OTLP over HTTP; and that nothing of it is loaded where no
- * collector is named.
+ * Spans that a worker sends to a collector: a real one in this process, which takes OTLP over HTTP; and that nothing of
+ * it is loaded where no collector is named.
  *
  * @module-tag slow
  */

@@ -1,4 +1,6 @@
-/** Dead letters sent again: as they were, each once, whoever was killed on the way and however many replay at a time. */
+/**
+ * Dead letters sent again: as they were, each once, whoever was killed on the way and however many replay at a time.
+ */
 import { expect, test } from 'vitest'
 import { deadLettersOf } from '../../src/client/letters.ts'
 import { REPLAY_HEADER, type Replayed, type ReplayOptions, replayDeadLetters } from '../../src/client/replay.ts'

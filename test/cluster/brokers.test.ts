@@ -50,7 +50,10 @@ test('fewer replicas than must be in sync: the worker waits and says why, loses 
     const answer = await fetch(`${worker.metrics}/readyz`)
     return { status: answer.status, reason: ((await answer.json()) as { reason?: string }).reason ?? '' }
   }
-  /** Takes the brokers away in the middle of work; the worker says that and why it waits, and goes on when they are back. */
+  /**
+   * Takes the brokers away in the middle of work; the worker says that and why it waits, and goes on when they are
+   * back.
+   */
   const without = async (nodes: readonly Node[], why: RegExp): Promise<void> => {
     await stream.feed(30)
     await stream.progress()

@@ -1,6 +1,6 @@
 /**
- * Three workers on a cluster, and a hand that kills, stops and asks them to leave at random, and kills a broker. The seed and
- * the time come from CONTINUO_CHAOS_SEED and CONTINUO_CHAOS_SECONDS.
+ * Three workers on a cluster, and a hand that kills, stops and asks them to leave at random, and kills a broker. The
+ * seed and the time come from CONTINUO_CHAOS_SEED and CONTINUO_CHAOS_SECONDS.
  */
 import { setTimeout as pause } from 'node:timers/promises'
 import { afterAll, beforeAll, expect, test } from 'vitest'

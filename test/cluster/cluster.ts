@@ -1,10 +1,10 @@
 /**
  * Three Kafka brokers, each with its controller, from the published jars: everything replicated three times and
- * acknowledged by two, clients over TLS with SCRAM and access control. Brokers can be killed, stopped, frozen, started again
- * and cut off; every address they advertise is a wire of `wires.ts`.
+ * acknowledged by two, clients over TLS with SCRAM and access control. Brokers can be killed, stopped, frozen, started
+ * again and cut off; every address they advertise is a wire of `wires.ts`.
  *
- * The wires between brokers carry plain text, and who comes by them is a super user: the brokers themselves, and the test
- * where it looks at what the users did.
+ * The wires between brokers carry plain text, and who comes by them is a super user: the brokers themselves, and the
+ * test where it looks at what the users did.
  */
 
 import { execFile } from 'node:child_process'

@@ -1,4 +1,6 @@
-/** Every command over TLS with SCRAM, each by a user who has the rights that docs/kafka.md lists for it and no others. */
+/**
+ * Every command over TLS with SCRAM, each by a user who has the rights that docs/kafka.md lists for it and no others.
+ */
 import { join } from 'node:path'
 import { type AclEntry, AclOperationTypes as Operation, AclResourceTypes as Resource } from 'kafkajs'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'

@@ -1,4 +1,7 @@
-/** Brokers that are cut off from the worker, or from each other, or stand still: silence, and late deliveries at its end. */
+/**
+ * Brokers that are cut off from the worker, or from each other, or stand still: silence, and late deliveries at its
+ * end.
+ */
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest'
 import { eventually } from '../streams/helpers.ts'
 import { type Cluster, type Node, PATIENCE, startCluster } from './cluster.ts'

@@ -82,7 +82,10 @@ export const openStream = async (
   let next = 0
   const all = Array.from({ length: partitions }, (_, partition) => partition)
 
-  /** Of one partition, in order. Where an append fails nobody knows how much of it arrived; the log tells when it is whole. */
+  /**
+   * Of one partition, in order. Where an append fails nobody knows how much of it arrived; the log tells when it is
+   * whole.
+   */
   const append = async (partition: number, records: readonly RecordIn[], from: number): Promise<void> => {
     for (let done = 0; done < records.length; )
       try {
@@ -117,7 +120,8 @@ export const openStream = async (
     names,
     log,
     worker: (...flags) =>
-      // Where the cluster cannot be reached within seconds it ends, as it should; a busy machine is not what is tried here.
+      // Where the cluster cannot be reached within seconds it ends, as it should; a busy machine is not what is tried
+      // here.
       eventually(async () => {
         const settings = ['--partitions', String(partitions), '--session-timeout', '6000', ...flags]
         const run = runWorker(cluster.secure(prefix), rwkv7, settings, undefined, cluster.as('run'))

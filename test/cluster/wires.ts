@@ -1,13 +1,13 @@
 /**
- * The wires of a cluster: every address that a broker advertises is a proxy in this process, so that a broker can be cut
- * off without the rights to a firewall.
+ * The wires of a cluster: every address that a broker advertises is a proxy in this process, so that a broker can be
+ * cut off without the rights to a firewall.
  *
- * A dark wire behaves like a network that swallows packets: connections are accepted, bytes are taken and never answered,
- * and nobody is told. When it is lit again, what was taken is delivered, as TCP would send it again; so a request can come
- * long after its sender gave up.
+ * A dark wire behaves like a network that swallows packets: connections are accepted, bytes are taken and never
+ * answered, and nobody is told. When it is lit again, what was taken is delivered, as TCP would send it again; so a
+ * request can come long after its sender gave up.
  *
- * Between brokers the proxy has to know who calls. All of them call from 127.0.0.1, so it reads the client id in the first
- * request, where Kafka puts the caller's node number: `1`, `broker-1-fetcher-0`, `raft-client-1`.
+ * Between brokers the proxy has to know who calls. All of them call from 127.0.0.1, so it reads the client id in the
+ * first request, where Kafka puts the caller's node number: `1`, `broker-1-fetcher-0`, `raft-client-1`.
  */
 import { type AddressInfo, connect, createServer, type Server, type Socket } from 'node:net'
 

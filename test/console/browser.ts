@@ -1,4 +1,7 @@
-/** A real Chromium for the tests of the console's page; without one they are skipped, and the report says what to install. */
+/**
+ * A real Chromium for the tests of the console's page; without one they are skipped, and the report says what to
+ * install.
+ */
 import { accessSync, constants, readFileSync } from 'node:fs'
 import { createRequire } from 'node:module'
 import { delimiter, join } from 'node:path'

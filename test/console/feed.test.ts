@@ -1,4 +1,7 @@
-/** What the gateway tells the page, without a browser: frames, a session's text, dead letters, and the files of the page with their policy. */
+/**
+ * What the gateway tells the page, without a browser: frames, a session's text, dead letters, and the files of the page
+ * with their policy.
+ */
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import type { Frame, Hello, SessionEvent, SessionRow } from '../../src/gateway/console/types.ts'
 import { continuo, temporary } from '../cli/helpers.ts'

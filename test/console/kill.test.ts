@@ -1,6 +1,6 @@
 /**
- * A worker is killed while the page looks on, and another one takes its place: the page shows the loss and the resume, at the pulse that the log
- * had, and what it shows of the text is whole.
+ * A worker is killed while the page looks on, and another one takes its place: the page shows the loss and the resume,
+ * at the pulse that the log had, and what it shows of the text is whole.
  *
  * @module-tag slow
  */

@@ -1,6 +1,6 @@
 /**
- * 10,000 sessions before the page: only the rows that are seen exist, and every session can be reached. How many pictures a second that gives is
- * measured by bench/console.ts.
+ * 10,000 sessions before the page: only the rows that are seen exist, and every session can be reached. How many
+ * pictures a second that gives is measured by bench/console.ts.
  *
  * @module-tag slow
  */

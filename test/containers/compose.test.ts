@@ -1,4 +1,7 @@
-/** docker-compose.yml as people use it: up, an answer in whose middle the worker is killed, more workers, down and up again, Prometheus, the board. */
+/**
+ * docker-compose.yml as people use it: up, an answer in whose middle the worker is killed, more workers, down and up
+ * again, Prometheus, the board.
+ */
 import { type ChildProcess, spawn } from 'node:child_process'
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -84,7 +87,8 @@ describe('docker compose', () => {
     const before = await generated()
     const answer = ask(6000)
     await eventually(async () => expect(await generated()).toBeGreaterThan(before + 100), MINUTE)
-    // The process below the init: Docker restarts nothing that its own command has killed. The container ends with it, and so does this look into it.
+    // The process below the init: Docker restarts nothing that its own command has killed. The container ends with it,
+    // and so does this look into it.
     await inWorker(`import { readFileSync } from 'node:fs'
       process.kill(Number(readFileSync('/proc/1/task/1/children', 'utf8').split(' ')[0]), 'SIGKILL')`).catch(() => {})
     expect(await answer).toBe(6000)

@@ -1,6 +1,7 @@
 /**
- * The containers of deploy/kubernetes/continuo.yaml as a kubelet would start them: user, groups, root file system, capabilities, arguments, environment,
- * volumes with the owners that a cluster gives them, probes, and a stop. Scheduling, budgets, claims and services need a cluster.
+ * The containers of deploy/kubernetes/continuo.yaml as a kubelet would start them: user, groups, root file system,
+ * capabilities, arguments, environment, volumes with the owners that a cluster gives them, probes, and a stop.
+ * Scheduling, budgets, claims and services need a cluster.
  */
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'

@@ -1,6 +1,7 @@
 /**
- * One adaptation, and a worker that is killed in each of its phases: before it read the event, before the engine knows of it, while the engine
- * learns, behind that, in the commit and behind it. What is committed is all of the step or nothing, and the next worker comes to the same.
+ * One adaptation, and a worker that is killed in each of its phases: before it read the event, before the engine knows
+ * of it, while the engine learns, behind that, in the commit and behind it. What is committed is all of the step or
+ * nothing, and the next worker comes to the same.
  *
  * @module-tag slow
  */

@@ -1,8 +1,8 @@
 /**
  * A campaign: a pair of fresh logs that get the same events, one for workers that are killed again and again, one for a
- * worker that nobody disturbs, and the comparison. What is killed where follows from a seed: at named failpoints, passed for the
- * first to the fourth time, and at random moments of each phase of a life; sometimes the next worker dies as well, before
- * it could commit anything.
+ * worker that nobody disturbs, and the comparison. What is killed where follows from a seed: at named failpoints,
+ * passed for the first to the fourth time, and at random moments of each phase of a life; sometimes the next worker
+ * dies as well, before it could commit anything.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { codeOf } from '../../src/errors.ts'
@@ -118,7 +118,10 @@ const until = async (worker: WorkerRun, phases: Phases, { phase, wait, beforeTer
   await pause(wait)
 }
 
-/** A worker on the disturbed log. Where it died; null: it ended in peace. Throws where it ended otherwise, or did not end. */
+/**
+ * A worker on the disturbed log. Where it died; null: it ended in peace. Throws where it ended otherwise, or did not
+ * end.
+ */
 const live = async (
   { family, disturbed, group, flags, env, signal }: CampaignOptions,
   failpoint: string | undefined,
@@ -171,7 +174,10 @@ const unknown = (error: unknown): number => {
   return 0
 }
 
-/** Kills `kills` workers and compares. Throws where a worker failed, where too few could be killed, and at the first difference. */
+/**
+ * Kills `kills` workers and compares. Throws where a worker failed, where too few could be killed, and at the first
+ * difference.
+ */
 export const campaign = async (options: CampaignOptions): Promise<Compared> => {
   const { family, disturbed, undisturbed, group, kills, seed, flags, env, signal, onKill } = options
   // Families get the same events and different kills.

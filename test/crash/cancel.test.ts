@@ -1,6 +1,7 @@
 /**
- * Cancels while workers are killed: at the commits that carry them, and at random. When a cancel takes effect differs from run to run, so the judge
- * is a log without cancels whose requests ask for just as many tokens as the disturbed ones got; and verify.
+ * Cancels while workers are killed: at the commits that carry them, and at random. When a cancel takes effect differs
+ * from run to run, so the judge is a log without cancels whose requests ask for just as many tokens as the disturbed
+ * ones got; and verify.
  */
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'

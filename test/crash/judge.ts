@@ -66,7 +66,10 @@ export const generating = async (url: string): Promise<number> => {
   }
 }
 
-/** Sessions whose memory outside has chosen blocks that are not in its list yet, by what they were told and what is committed. */
+/**
+ * Sessions whose memory outside has chosen blocks that are not in its list yet, by what they were told and what is
+ * committed.
+ */
 export const retrieving = async (url: string): Promise<number> => {
   const { outputs } = await collect(url)
   const isPending = (told: readonly string[]): boolean => {

@@ -16,7 +16,8 @@ const families = FAMILIES.filter(({ key }) => key !== 'gpt2-refuse')
 const elsewhere = ['rwkv7', 'titans']
 // Their states are of the kinds that the others have, and dozens of kills of each would take many minutes.
 const onceOnly = ['rwkv7-q8', 'gpt2-window', 'qwen3', 'qwen3moe']
-// A worker that lives for seconds moves no blob within a broker; test/operators/blobs/blob-topic.test.ts has it moved there.
+// A worker that lives for seconds moves no blob within a broker; test/operators/blobs/blob-topic.test.ts has it moved
+// there.
 const topicPlan = { ...BLOBS_IN_TOPIC, points: BLOBS_IN_TOPIC.points!.filter((name) => name !== 'blobs.moved') }
 // What is killed behind the group's offsets is killed on the embedded log, and here among the dozens.
 const few = { ...QUICK, kills: 2, points: QUICK.points!.filter((name) => name !== 'commit.offsets') }

@@ -1,4 +1,7 @@
-/** `npm run test:kills` itself, with a few kills: what it counts and what it says of wrong calls. The thousand are its own. */
+/**
+ * `npm run test:kills` itself, with a few kills: what it counts and what it says of wrong calls. The thousand are its
+ * own.
+ */
 import { spawn } from 'node:child_process'
 import { fileURLToPath } from 'node:url'
 import { expect, test } from 'vitest'

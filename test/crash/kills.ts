@@ -1,6 +1,6 @@
 /**
- * `npm run test:kills`: kills a given number of workers on each log, shared evenly by the families of models, compares what they
- * left with what undisturbed workers leave, and prints what was killed where.
+ * `npm run test:kills`: kills a given number of workers on each log, shared evenly by the families of models, compares
+ * what they left with what undisturbed workers leave, and prints what was killed where.
  */
 import { mkdtempSync, rmSync } from 'node:fs'
 import { availableParallelism, tmpdir } from 'node:os'
@@ -35,7 +35,9 @@ are kept then.
 Example:  npm run test:kills -- --kills 1000
 `
 
-/** Kills of one pair of logs at most: a campaign's log and its comparison stay small however many kills are asked for. */
+/**
+ * Kills of one pair of logs at most: a campaign's log and its comparison stay small however many kills are asked for.
+ */
 const CAMPAIGN = 50
 /** Kills of a log from which on every failpoint must have been among them. */
 const ENOUGH = 20 * PLAIN_POINTS.length

@@ -1,4 +1,7 @@
-/** Real workers for the crash suites: the command line in a process of its own, the topics it needs, and the events it reads. */
+/**
+ * Real workers for the crash suites: the command line in a process of its own, the topics it needs, and the events it
+ * reads.
+ */
 import { type ChildProcess, spawn } from 'node:child_process'
 import { fileURLToPath } from 'node:url'
 import type { EventLog, RecordIn } from '../../src/streams/log.ts'

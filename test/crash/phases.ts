@@ -2,9 +2,9 @@
 import type { ChildProcess } from 'node:child_process'
 
 /**
- * starting: Node, the model, the log and the group, up to the first claim of a partition; restoring: from there to the first
- * commit, so reading the state and rebuilding sessions; running: from there on; stopping: from SIGTERM or the end of the
- * input on, so draining, farewell snapshots and leaving.
+ * starting: Node, the model, the log and the group, up to the first claim of a partition; restoring: from there to the
+ * first commit, so reading the state and rebuilding sessions; running: from there on; stopping: from SIGTERM or the end
+ * of the input on, so draining, farewell snapshots and leaving.
  */
 export const PHASES = ['starting', 'restoring', 'running', 'stopping'] as const
 export type Phase = (typeof PHASES)[number]

@@ -1,6 +1,7 @@
 /**
- * What the crash suites feed: several sessions on two partitions, long records, generations in progress, boundaries with
- * and without reset, closings and re-openings, deletions, and events that must end as dead letters. The same seed gives the same events.
+ * What the crash suites feed: several sessions on two partitions, long records, generations in progress, boundaries
+ * with and without reset, closings and re-openings, deletions, and events that must end as dead letters. The same seed
+ * gives the same events.
  */
 import { readFileSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
@@ -137,8 +138,8 @@ export function* rounds(seed: number, { events, tail }: RoundSize): Generator<re
 }
 
 /**
- * Rounds in which every session asks for one continuation after the other, of 90 tokens at most, half of them in a fresh context: whenever a
- * worker is killed, it generates.
+ * Rounds in which every session asks for one continuation after the other, of 90 tokens at most, half of them in a
+ * fresh context: whenever a worker is killed, it generates.
  */
 export const continuations = (count: number): readonly (readonly RecordIn[])[] => {
   let at = 0
@@ -161,7 +162,10 @@ export const scenario = (count: number, seed = 7, events = 8): readonly (readonl
   return Array.from({ length: count }, () => source.next().value)
 }
 
-/** Rounds in which half of the sessions begin a fresh context and read more than two blocks of 256 tokens, and one generates. */
+/**
+ * Rounds in which half of the sessions begin a fresh context and read more than two blocks of 256 tokens, and one
+ * generates.
+ */
 export const turnovers = (count: number): readonly (readonly RecordIn[])[] => {
   let at = 0
   return Array.from({ length: count }, (_, round) => {
@@ -179,8 +183,9 @@ export const turnovers = (count: number): readonly (readonly RecordIn[])[] => {
 }
 
 /**
- * Rounds in which every session is forked between two of its events, often while it generates. Each has three children and a grandchild, which are
- * closed and forked anew in turn, so that forks come to new and to closed sessions. Some forks name a session of the other partition.
+ * Rounds in which every session is forked between two of its events, often while it generates. Each has three children
+ * and a grandchild, which are closed and forked anew in turn, so that forks come to new and to closed sessions. Some
+ * forks name a session of the other partition.
  */
 export const forks = (count: number, partitions: number): readonly (readonly RecordIn[])[] => {
   const homeOf = (id: string): number => partitionOfKey(Buffer.from(id), partitions)
@@ -217,8 +222,9 @@ export const forks = (count: number, partitions: number): readonly (readonly Rec
 }
 
 /**
- * Rounds of greed, of four kinds: a session is sent many requests, another a long text in many records, a third is forked into sessions that each
- * generate, and sessions of one share all generate, more of them than there are contexts. Between these events others ask for little.
+ * Rounds of greed, of four kinds: a session is sent many requests, another a long text in many records, a third is
+ * forked into sessions that each generate, and sessions of one share all generate, more of them than there are
+ * contexts. Between these events others ask for little.
  */
 export const greed = (count: number): readonly (readonly RecordIn[])[] => {
   let at = 0
@@ -254,9 +260,10 @@ export const greed = (count: number): readonly (readonly RecordIn[])[] => {
 }
 
 /**
- * For a memory outside: sessions that read on and on and are told what their memory did. Each round ends in a retrieval whose blocks come at
- * the next beat, so whoever is killed leaves some pending. Some rounds archive what is in the window, bring named blocks back (of a session that has
- * them, or of one that has not), fork a session, or begin it anew.
+ * For a memory outside: sessions that read on and on and are told what their memory did. Each round ends in a retrieval
+ * whose blocks come at the next beat, so whoever is killed leaves some pending. Some rounds archive what is in the
+ * window, bring named blocks back (of a session that has them, or of one that has not), fork a session, or begin it
+ * anew.
  */
 export const remembering = (count: number): readonly (readonly RecordIn[])[] => {
   let at = 0
@@ -286,8 +293,9 @@ export const remembering = (count: number): readonly (readonly RecordIn[])[] => 
 }
 
 /**
- * For a model that adapts: sessions that read a little, adapt, and tell what draws find with what was learnt. Some adapt twice at one pulse, or
- * with text held back; some are forked or begin anew behind it. The last event of most rounds is an adaptation that takes longer.
+ * For a model that adapts: sessions that read a little, adapt, and tell what draws find with what was learnt. Some
+ * adapt twice at one pulse, or with text held back; some are forked or begin anew behind it. The last event of most
+ * rounds is an adaptation that takes longer.
  */
 export const adapting = (count: number): readonly (readonly RecordIn[])[] => {
   let at = 0
@@ -322,7 +330,10 @@ export const adapting = (count: number): readonly (readonly RecordIn[])[] => {
 /** Turnovers that one life reads: fewer, and on a busy machine it is over before enough has died to be worth a move. */
 const TURNOVERS = 5
 
-/** The same, more of it at a time, beside sessions that read two blocks once and then rest: what they left is in the way of what dies behind it. */
+/**
+ * The same, more of it at a time, beside sessions that read two blocks once and then rest: what they left is in the way
+ * of what dies behind it.
+ */
 export const residents = (count: number): readonly (readonly RecordIn[])[] => {
   const resting = ['hazel', 'ivy', 'juniper', 'larch'].map((session, n) =>
     encode(session, { type: 'text', text: document.slice(n * 991, n * 991 + 560) }, n),

@@ -69,16 +69,25 @@ export interface CrashPlan {
   readonly lives?: number
   /** Rounds of events; default: the scenario of all kinds of events. */
   readonly rounds?: (count: number) => readonly (readonly RecordIn[])[]
-  /** Whether a kill must fall inside a generation that was committed in part. Default: yes. Plans about blobs and forks have few. */
+  /**
+   * Whether a kill must fall inside a generation that was committed in part. Default: yes. Plans about blobs and forks
+   * have few.
+   */
   readonly inGeneration?: boolean
-  /** Whether a kill must leave a session whose memory outside has chosen blocks that are not in its list yet. Default: no. */
+  /**
+   * Whether a kill must leave a session whose memory outside has chosen blocks that are not in its list yet. Default:
+   * no.
+   */
   readonly whileRetrieving?: boolean
 }
 
 /** Once, inside the transaction of a commit, while every session generates. */
 const ONCE: CrashPlan = { kills: 1, points: ['commit.sent'], pass: 9, lives: 3, rounds: continuations }
 
-/** Inside a commit and right behind it: a quick look where the whole list takes minutes. The first commit of a life holds little. */
+/**
+ * Inside a commit and right behind it: a quick look where the whole list takes minutes. The first commit of a life
+ * holds little.
+ */
 export const QUICK: CrashPlan = {
   kills: 3,
   points: ['commit.sent', 'commit.offsets', 'commit.ended'],
@@ -117,7 +126,10 @@ export const REMEMBERING_LONG: CrashPlan = {
   lives: 70,
 }
 
-/** A model that adapts: before a worker has read the event, in each phase of the adaptation, before its commit and behind it. */
+/**
+ * A model that adapts: before a worker has read the event, in each phase of the adaptation, before its commit and
+ * behind it.
+ */
 export const ADAPTING: CrashPlan = {
   inGeneration: false,
   kills: 6,
@@ -183,7 +195,9 @@ export const FORKS: CrashPlan = {
   rounds: forking,
 }
 
-/** Sessions that ask for far more than can be worked off, and make room for each other, beside some that ask for little. */
+/**
+ * Sessions that ask for far more than can be worked off, and make room for each other, beside some that ask for little.
+ */
 export const GREED: CrashPlan = {
   inGeneration: true,
   kills: 8,
@@ -196,7 +210,9 @@ export const GREED: CrashPlan = {
 /** The same, twenty times and more. */
 export const GREED_LONG: CrashPlan = { ...GREED, kills: 24, lives: 60 }
 
-/** From the writing of a blob in the log to its removal. Some that live long are in the way of a trim, and are moved. */
+/**
+ * From the writing of a blob in the log to its removal. Some that live long are in the way of a trim, and are moved.
+ */
 export const BLOBS_IN_TOPIC: CrashPlan = {
   inGeneration: false,
   kills: 10,
@@ -223,8 +239,8 @@ export const dozensWith = (key: FamilyKey): string[] => (key === 'rwkv7' ? ['slo
 const ROUNDS_BEHIND = 2
 
 /**
- * Kills workers as planned, with a round of events before each life, and appends a few rounds more. Rounds that the plan did not need are not
- * read by anybody: a worker that nobody disturbs would only compute them for minutes.
+ * Kills workers as planned, with a round of events before each life, and appends a few rounds more. Rounds that the
+ * plan did not need are not read by anybody: a worker that nobody disturbs would only compute them for minutes.
  */
 export const crashUntil = async (
   url: string,
@@ -266,8 +282,8 @@ export const crashUntil = async (
 }
 
 /**
- * A log that is disturbed as planned, of the URL that `fresh` makes of a name, and an embedded one that is not, and the comparison: a stream is the same on
- * every log.
+ * A log that is disturbed as planned, of the URL that `fresh` makes of a name, and an embedded one that is not, and the
+ * comparison: a stream is the same on every log.
  */
 export const crash = async (family: OpenedFamily, fresh: (name: string) => string, plan: CrashPlan): Promise<void> => {
   const { kills, points = PLAIN_POINTS, lives = 120, inGeneration = true, whileRetrieving = false } = plan

@@ -53,7 +53,10 @@ const freshLog = async (base: string): Promise<string> => {
 }
 
 const judges = new Map<string, ReturnType<typeof collect>>()
-/** What one worker leaves that nobody disturbs, by what it reads. The embedded log serves as judge of Kafka too: a stream is the same on both. */
+/**
+ * What one worker leaves that nobody disturbs, by what it reads. The embedded log serves as judge of Kafka too: a
+ * stream is the same on both.
+ */
 const undisturbed = (family: OpenedFamily, read = rounds): ReturnType<typeof collect> => {
   const compute = async () => {
     const url = await freshLog(`file:${dir}`)
@@ -79,8 +82,9 @@ const drained = async (url: string): Promise<void> => {
 }
 
 /**
- * Of a worker that stands still at a failpoint: it writes no snapshots and compacts nothing, which a thread of its own does in the embedded log. What stands
- * still in such a transaction has SQLite's one lock, and nobody else writes meanwhile.
+ * Of a worker that stands still at a failpoint: it writes no snapshots and compacts nothing, which a thread of its own
+ * does in the embedded log. What stands still in such a transaction has SQLite's one lock, and nobody else writes
+ * meanwhile.
  */
 const ALONE = ['--snapshot-every', '100000000', '--max-contexts', '64', '--compact-floor', '100000000']
 

@@ -1,4 +1,7 @@
-/** A device that is lost and does not come back: tasks ask for it ever more seldom, then the worker ends; nothing is lost, and the CPU takes over. */
+/**
+ * A device that is lost and does not come back: tasks ask for it ever more seldom, then the worker ends; nothing is
+ * lost, and the CPU takes over.
+ */
 import { describe, expect, it, vi } from 'vitest'
 import { open } from '../engine/helpers.ts'
 import { createBench, event } from '../operators/harness.ts'

@@ -1,7 +1,7 @@
 /**
- * node child.ts '{"dir": …, "device": …, "sessions": …, "length": …}': what so many sessions tell after reading in one batch and, again,
- * in random pieces; and how much of the device's memory the model took by itself. Prints one line of JSON. A process of its own,
- * because an emulated device reads what it is from the environment it starts in.
+ * node child.ts '{"dir": …, "device": …, "sessions": …, "length": …}': what so many sessions tell after reading in one
+ * batch and, again, in random pieces; and how much of the device's memory the model took by itself. Prints one line of
+ * JSON. A process of its own, because an emulated device reads what it is from the environment it starts in.
  */
 import { cudaStatus } from '../../src/engine/inspect.ts'
 import type { DeviceKind } from '../../src/engine/options.ts'

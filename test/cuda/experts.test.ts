@@ -1,4 +1,7 @@
-/** Models whose experts lie in a store give the CPU's bits on a CUDA device, whatever store, host and device hold of them. */
+/**
+ * Models whose experts lie in a store give the CPU's bits on a CUDA device, whatever store, host and device hold of
+ * them.
+ */
 import { cpSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'

@@ -1,4 +1,7 @@
-/** Every model family gives the CPU's bits on a CUDA device: whole, cut, in company, and with its state carried to and fro. */
+/**
+ * Every model family gives the CPU's bits on a CUDA device: whole, cut, in company, and with its state carried to and
+ * fro.
+ */
 import { describe, expect, it } from 'vitest'
 import { openBoth } from './helpers.ts'
 import { packages } from './packages.ts'

@@ -1,4 +1,7 @@
-/** What goes wrong with a device, made to go wrong by the emulator (native/test/emulate); on a GPU there is nothing to make. */
+/**
+ * What goes wrong with a device, made to go wrong by the emulator (native/test/emulate); on a GPU there is nothing to
+ * make.
+ */
 import { execFile } from 'node:child_process'
 import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'

@@ -1,4 +1,6 @@
-/** A device that is lost takes the contexts that rest, too: they are no reason to fail for whoever needs room, or stops. */
+/**
+ * A device that is lost takes the contexts that rest, too: they are no reason to fail for whoever needs room, or stops.
+ */
 import { describe, expect, it, onTestFinished, vi } from 'vitest'
 import type { Context } from '../../src/engine/context.ts'
 import { createContextStore } from '../../src/operators/sessions/context-store.ts'

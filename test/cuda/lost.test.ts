@@ -1,6 +1,7 @@
 /**
- * A device that is lost while workers run on it takes their contexts with it. Tasks that meet one are lost as if the log had failed:
- * they begin again at what was committed, and rebuild their sessions. The judge is a CPU that nothing happened to.
+ * A device that is lost while workers run on it takes their contexts with it. Tasks that meet one are lost as if the
+ * log had failed: they begin again at what was committed, and rebuild their sessions. The judge is a CPU that nothing
+ * happened to.
  */
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'

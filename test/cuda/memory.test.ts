@@ -1,4 +1,7 @@
-/** A memory outside on a CUDA device: archived blocks that sleep, contexts that spill, forks and events have the CPU's bits. */
+/**
+ * A memory outside on a CUDA device: archived blocks that sleep, contexts that spill, forks and events have the CPU's
+ * bits.
+ */
 import { describe, expect, it } from 'vitest'
 import type { Model } from '../../src/engine/types.ts'
 import { sha256 } from '../../src/hash.ts'

@@ -1,4 +1,7 @@
-/** A small model of every family: at odd sizes, so that edges of tiles, groups and segments are met; and those of the shared folder. */
+/**
+ * A small model of every family: at odd sizes, so that edges of tiles, groups and segments are met; and those of the
+ * shared folder.
+ */
 import { fileURLToPath } from 'node:url'
 import type { OpenModelOptions } from '../../src/engine/options.ts'
 import { quantizePackage } from '../../src/models/quantize/quantize.ts'

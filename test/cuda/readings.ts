@@ -128,8 +128,8 @@ const move = (reader: Reader, pair: Pair): void => {
 }
 
 /**
- * The same work in random pieces, in batches of whoever is drawn. With both devices, each session is moved in its turn from one to
- * the other by its state; most of the work is the CUDA device's.
+ * The same work in random pieces, in batches of whoever is drawn. With both devices, each session is moved in its turn
+ * from one to the other by its state; most of the work is the CUDA device's.
  */
 export const inPieces = async (
   pair: Pair | { readonly cuda: Model },

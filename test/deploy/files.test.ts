@@ -1,6 +1,7 @@
 /**
- * What is deployed, held by linters: Dockerfile, docker-compose.yml, deploy/kubernetes/. Linters do not know Continuo; that its commands, flags, ports
- * and paths are right is asked besides. test/containers/ runs all of it on a Docker engine.
+ * What is deployed, held by linters: Dockerfile, docker-compose.yml, deploy/kubernetes/. Linters do not know Continuo;
+ * that its commands, flags, ports and paths are right is asked besides. test/containers/ runs all of it on a Docker
+ * engine.
  */
 import { existsSync, globSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -95,7 +96,8 @@ describe('docker-compose.yml', () => {
     readonly services: Readonly<Record<string, Service>>
   }
   const lint = async (path: string): Promise<readonly string[]> => {
-    // A service that is built has an image's name here, so that the others use what it built. Order of keys is told as a warning.
+    // A service that is built has an image's name here, so that the others use what it built. Order of keys is told as
+    // a warning.
     const linter = new DCLinter({ rules: { 'no-build-and-image': 0 }, quiet: true, debug: false, exclude: [] })
     const found: readonly { readonly messages: readonly { readonly type: string; readonly message: string }[] }[] =
       await linter.lintFiles([path], false)

@@ -1,6 +1,7 @@
 /**
- * Every expression of the board and of the alerts is PromQL, and asks for metrics and labels that a worker or a gateway tells: they are asked for them
- * here, after they did some work. Where promtool is installed (Debian: apt-get install prometheus), it checks the same files, and what was told.
+ * Every expression of the board and of the alerts is PromQL, and asks for metrics and labels that a worker or a gateway
+ * tells: they are asked for them here, after they did some work. Where promtool is installed (Debian: apt-get install
+ * prometheus), it checks the same files, and what was told.
  */
 import { spawnSync } from 'node:child_process'
 import { cpSync, readFileSync, writeFileSync } from 'node:fs'

@@ -1,4 +1,7 @@
-/** Tables that grow, and rings, lie in blocks of 256 positions: the bits are those of one span, and forks share what is full. */
+/**
+ * Tables that grow, and rings, lie in blocks of 256 positions: the bits are those of one span, and forks share what is
+ * full.
+ */
 import { createHash } from 'node:crypto'
 import { beforeAll, describe, expect, it } from 'vitest'
 import type { EngineContext } from '../../src/engine/context.ts'

@@ -1,4 +1,6 @@
-/** A process of its own, whose memory is looked at: contexts come, read a little and go; at most LIVE are there at once. */
+/**
+ * A process of its own, whose memory is looked at: contexts come, read a little and go; at most LIVE are there at once.
+ */
 import { openPackage } from '../../src/models/open.ts'
 
 const LIVE = 100

@@ -1,7 +1,7 @@
 /**
- * A model of one's own, written from scratch: two layers of softmax attention over a key-value cache that grows as the stream
- * does, served by the same engine as the shipped family. An oracle in double precision, which shares nothing with it, says what
- * must come out.
+ * A model of one's own, written from scratch: two layers of softmax attention over a key-value cache that grows as the
+ * stream does, served by the same engine as the shipped family. An oracle in double precision, which shares nothing
+ * with it, says what must come out.
  */
 import { join } from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'

@@ -1,6 +1,7 @@
 /**
- * A smaller model that guesses tokens changes nothing, whatever it is: sessions have the same tokens, log probabilities, chains and states
- * as without it. And it guesses what the session would draw: a package that guesses for itself is right.
+ * A smaller model that guesses tokens changes nothing, whatever it is: sessions have the same tokens, log
+ * probabilities, chains and states as without it. And it guesses what the session would draw: a package that guesses
+ * for itself is right.
  *
  * @module-tag slow
  */

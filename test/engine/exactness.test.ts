@@ -1,4 +1,7 @@
-/** One arithmetic, all of it at once: instruction sets × threads × chunks × batches, on plain and on quantised weights, with every family. */
+/**
+ * One arithmetic, all of it at once: instruction sets × threads × chunks × batches, on plain and on quantised weights,
+ * with every family.
+ */
 import { beforeAll, describe, expect, it } from 'vitest'
 import { type IsaCase, judge, runExactness } from '../../src/cli/bench/exactness.ts'
 import { quantizePackage } from '../../src/models/quantize/quantize.ts'

@@ -142,7 +142,8 @@ describe('executor', () => {
       },
       { memoryReuse: false },
     )
-    // Rows: yes, no, yes, yes, yes: the first two "yes" end early, so S holds the last row, and then only later ones write.
+    // Rows: yes, no, yes, yes, yes: the first two "yes" end early, so S holds the last row, and then only later ones
+    // write.
     await step(executor, [0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3, 4, 4, 4, 4], [1, 0, 1, 1, 1], [0, 0, 0, 0, 0])
     expect(list(executor, 'small')).toEqual([1, 1, 1, 0, 0])
     expect(list(executor, 'n')).toEqual([4])

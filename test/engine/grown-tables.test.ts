@@ -1,4 +1,7 @@
-/** Tables that grow along several counters, against a table of arrays; their snapshots, their memory, and what is refused. */
+/**
+ * Tables that grow along several counters, against a table of arrays; their snapshots, their memory, and what is
+ * refused.
+ */
 import { join } from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { buildGraph, type GraphBuilder } from '../../src/engine/builder.ts'
@@ -40,7 +43,9 @@ const graphOf = (body: (parts: Parts) => Readonly<Record<string, Value>>): Graph
   g.block('run', [x, op, row, at], () => body({ g, x, row, at, is, rows, cols, M }))
   return g.finish()
 }
-/** What `op` says: a row more, a column more, a write, one less of either, a part back to its first value. Then a read. */
+/**
+ * What `op` says: a row more, a column more, a write, one less of either, a part back to its first value. Then a read.
+ */
 const table = graphOf(({ g, x, row, at, is, rows, cols, M }) => {
   g.branch(is('o0', 0), () => g.cacheIncrement(rows))
   g.branch(is('o1', 1), () => g.cacheIncrement(cols, 3))

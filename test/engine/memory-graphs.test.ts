@@ -1,4 +1,6 @@
-/** How rows of matrix memories are taken, what the clock and its segments do to a step, and with what a context begins. */
+/**
+ * How rows of matrix memories are taken, what the clock and its segments do to a step, and with what a context begins.
+ */
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { ring, type Value } from '../../src/engine/builder-types.ts'

@@ -1,6 +1,6 @@
 /**
- * RWKV-7 in double precision, slowly: written from the formulas, line by line, sharing nothing with the engine. State is
- * row = value channel, column = key channel, as in the paper (the engine keeps the transpose).
+ * RWKV-7 in double precision, slowly: written from the formulas, line by line, sharing nothing with the engine. State
+ * is row = value channel, column = key channel, as in the paper (the engine keeps the transpose).
  */
 import type { Tensors } from './packages.ts'
 

@@ -13,7 +13,10 @@ import { readConfig } from '../../src/models/files/package.ts'
 import { families } from '../../src/models/index.ts'
 import { hasShared, sharedModel } from './paths.ts'
 
-/** One of everything: loop, branches on an index and on a value, an early return, a table, a ring, growth, families, quantisation. */
+/**
+ * One of everything: loop, branches on an index and on a value, an early return, a table, a ring, growth, families,
+ * quantisation.
+ */
 const everything = (): Graph => {
   const g = buildGraph()
   const l = g.index('l', 3)

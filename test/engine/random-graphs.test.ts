@@ -1,6 +1,6 @@
 /**
- * What a graph means is one row after the other with memory of its own for every value; however rows are cut into steps, memory is
- * planned and threads share the work, the result is that.
+ * What a graph means is one row after the other with memory of its own for every value; however rows are cut into
+ * steps, memory is planned and threads share the work, the result is that.
  */
 
 import fc from 'fast-check'

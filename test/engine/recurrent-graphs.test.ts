@@ -324,7 +324,10 @@ describe('recurrent graphs', () => {
   })
 })
 
-/** Five layers: the second and the last multiply with a matrix of their own, the others with a vector; every second kind counts. */
+/**
+ * Five layers: the second and the last multiply with a matrix of their own, the others with a vector; every second kind
+ * counts.
+ */
 const hybrid = (): Graph => {
   const g = buildGraph()
   const l = g.index('l', 5)

@@ -53,7 +53,10 @@ interface Saved {
   origin: bigint
 }
 
-/** Captures the context, with what is saved of it, and checks that only new runs were copied. Returns the manifest's bytes. */
+/**
+ * Captures the context, with what is saved of it, and checks that only new runs were copied. Returns the manifest's
+ * bytes.
+ */
 const capture = async ({ layout }: Model, context: ReturnType<Model['createContext']>, saved: Saved) => {
   const same = saved.origin === context.origin
   const before = same ? saved.names : layout.growth.map(() => [])

@@ -239,7 +239,8 @@ describe('sampling', () => {
       (sum, count, id) => sum + (count - (draws * weights[id]!) / total) ** 2 / ((draws * weights[id]!) / total),
       0,
     )
-    // With V − 1 = 59 degrees of freedom 110 is exceeded about once in 20 000; the seeds are fixed, so this cannot flicker.
+    // With V − 1 = 59 degrees of freedom 110 is exceeded about once in 20 000; the seeds are fixed, so this cannot
+    // flicker.
     expect(chi).toBeLessThan(110)
   })
 })

@@ -1,6 +1,7 @@
 /**
- * Guesses of tokens change nothing: for every family, sessions that generate with guesses, without, and with other numbers of them in the
- * middle have the same tokens, log probabilities, chains and states, together and beside others that read.
+ * Guesses of tokens change nothing: for every family, sessions that generate with guesses, without, and with other
+ * numbers of them in the middle have the same tokens, log probabilities, chains and states, together and beside others
+ * that read.
  *
  * @module-tag slow
  */

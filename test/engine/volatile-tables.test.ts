@@ -64,7 +64,9 @@ const step = async (executor: Executor, part: readonly Row[]): Promise<void> => 
 const list = (executor: Executor, name: string): number[] => Array.from(executor.fetch(name).data, Number)
 const sum = (a: readonly number[], b: readonly number[]): number[] => a.map((v, i) => Math.fround(v + b[i]!))
 
-/** In each layer: what stands at `at`, then that and x, written where `yes`, then the two rows 0 and `at` as they stand. */
+/**
+ * In each layer: what stands at `at`, then that and x, written where `yes`, then the two rows 0 and `at` as they stand.
+ */
 const writing: Body = (g, { x, yes, at }) => {
   const l = g.index('l', L)
   const W = g.volatileTables('W', [R, C], pattern('W.{l}'), { over: l })

@@ -1,4 +1,6 @@
-/** Stores of experts: what is packed, from which packages, what is refused, and what is left when packing does not end. */
+/**
+ * Stores of experts: what is packed, from which packages, what is refused, and what is left when packing does not end.
+ */
 import { spawn } from 'node:child_process'
 import { cpSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'

@@ -1,7 +1,8 @@
 /**
- * One process of the fuzzers: replays the corpus of a kind, then makes cases. Before each it writes into the file `progress` of its folder
- * which one begins and how those before it ended, so that whoever started it knows when this process dies or stands still. A line in a
- * file takes microseconds, a message to another process as long as many cases do.
+ * One process of the fuzzers: replays the corpus of a kind, then makes cases. Before each it writes into the file
+ * `progress` of its folder which one begins and how those before it ended, so that whoever started it knows when this
+ * process dies or stands still. A line in a file takes microseconds, a message to another process as long as many cases
+ * do.
  *
  *   child.ts KIND SEED FROM COUNT FOLDER        KIND: a name, or the path of a file; FROM −n: the n-th last file of the corpus
  */
@@ -14,7 +15,9 @@ import { randomOf } from './mutate.ts'
 
 /** What the parent hears. */
 export type Told =
-  /** A case that is neither a result nor a refusal with a sentence; its input stands in the file `input` of the folder. */
+  /**
+   * A case that is neither a result nor a refusal with a sentence; its input stands in the file `input` of the folder.
+   */
   { readonly at: number; readonly base: string; readonly failed: string } | { readonly done: true }
 
 /** The line in `progress`. */

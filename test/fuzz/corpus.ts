@@ -1,4 +1,7 @@
-/** The corpus: inputs that were findings once, in corpus/KIND/, each named BASE.WHAT. They are replayed before anything new. */
+/**
+ * The corpus: inputs that were findings once, in corpus/KIND/, each named BASE.WHAT. They are replayed before anything
+ * new.
+ */
 import { existsSync, mkdirSync, readdirSync, writeFileSync } from 'node:fs'
 import { basename, join } from 'node:path'
 

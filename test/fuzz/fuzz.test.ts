@@ -21,7 +21,8 @@ test.each(kindNames())('%s: the corpus and some new cases end as results or refu
 
 test('an error of another sort, a signal, endless work, too much memory and a refusal without a sentence are findings', async () => {
   const kind = join(import.meta.dirname, 'broken.ts')
-  // Memory that the system hands out slowly is time of the processor too: it has taken the bytes long before the seconds.
+  // Memory that the system hands out slowly is time of the processor too: it has taken the bytes long before the
+  // seconds.
   const { findings, ends } = await fuzz({ ...limits, kind, count: 8, seed: 0, seconds: 5, bytes: 2e8 })
   expect(findings.map(({ base, what }) => `${base}: ${what}`)).toEqual([
     expect.stringMatching(/^plain-error: SyntaxError/),

@@ -1,6 +1,7 @@
 /**
- * What the fuzzers need to know of a format. A new one is a file in kinds/ that exports `open`: it makes good inputs, damages them by
- * a random source, and hands them to whoever reads that format. All else is here: who runs them, for how long, what counts.
+ * What the fuzzers need to know of a format. A new one is a file in kinds/ that exports `open`: it makes good inputs,
+ * damages them by a random source, and hands them to whoever reads that format. All else is here: who runs them, for
+ * how long, what counts.
  */
 import type { Random } from './mutate.ts'
 
@@ -10,8 +11,8 @@ export interface Kind {
   /** A damaged input: of `base` and `random` alone. */
   readonly make: (base: string, random: Random) => Uint8Array
   /**
-   * Reads an input and resolves with one word for how it ended. Rejects with a ContinuoError where the input is refused; anything else
-   * it rejects with is a finding.
+   * Reads an input and resolves with one word for how it ended. Rejects with a ContinuoError where the input is
+   * refused; anything else it rejects with is a finding.
    */
   readonly run: (base: string, input: Uint8Array) => Promise<string>
   readonly close: () => Promise<void>

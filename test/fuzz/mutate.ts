@@ -1,4 +1,7 @@
-/** Damage: to bytes, to JSON, and to safetensors files. All of it follows from a random source, so a case is a kind, a seed and a number. */
+/**
+ * Damage: to bytes, to JSON, and to safetensors files. All of it follows from a random source, so a case is a kind, a
+ * seed and a number.
+ */
 import { random as generator } from '../engine/packages.ts'
 
 export interface Random {

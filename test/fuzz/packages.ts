@@ -1,4 +1,7 @@
-/** Good model packages to damage, one of each family; and what is done with a damaged one: it is opened, and if it opens, it runs. */
+/**
+ * Good model packages to damage, one of each family; and what is done with a damaged one: it is opened, and if it
+ * opens, it runs.
+ */
 import { mkdirSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { ContinuoError } from '../../src/errors.ts'
@@ -112,7 +115,10 @@ export const writeFiles = (folder: string, files: Files): void => {
   for (const [name, content] of Object.entries(files)) writeFileSync(join(folder, name), content)
 }
 
-/** Opens a package and lets it read and generate; what it did comes back as a word. Rejects as openPackage and the session do. */
+/**
+ * Opens a package and lets it read and generate; what it did comes back as a word. Rejects as openPackage and the
+ * session do.
+ */
 export const usePackage = async (folder: string): Promise<string> => {
   const { model, tokenizer } = await openPackage(folder, {
     device: 'cpu',

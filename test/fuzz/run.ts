@@ -3,8 +3,8 @@
  *
  *   node test/fuzz/run.ts [--kind KIND]… [--count 3000] [--seed 1] [--seconds 20] [--megabytes 1500]
  *
- * All kinds where none is named. Prints how the cases ended and each finding; exits with 1 where there is one. Findings are kept in
- * test/fuzz/corpus: mend what they show, and commit them with the mend.
+ * All kinds where none is named. Prints how the cases ended and each finding; exits with 1 where there is one. Findings
+ * are kept in test/fuzz/corpus: mend what they show, and commit them with the mend.
  */
 import { parseArgs } from 'node:util'
 import { kindNames } from './corpus.ts'

@@ -1,9 +1,10 @@
 /**
- * Runs the cases of one kind in a process of their own. A case is a finding where it ends as neither a result nor a ContinuoError with
- * a sentence and a code of its own, where the process dies, takes too much memory, or works on it for too long. The finding's input
- * goes into the corpus, and another process goes on behind it.
+ * Runs the cases of one kind in a process of their own. A case is a finding where it ends as neither a result nor a
+ * ContinuoError with a sentence and a code of its own, where the process dies, takes too much memory, or works on it
+ * for too long. The finding's input goes into the corpus, and another process goes on behind it.
  *
- * "Too long" is time of the processor, where the system tells it, and far beyond what any case needs: a busy machine makes nothing fail.
+ * "Too long" is time of the processor, where the system tells it, and far beyond what any case needs: a busy machine
+ * makes nothing fail.
  */
 import { fork } from 'node:child_process'
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
@@ -62,7 +63,9 @@ const usedBy = (pid: number): number => {
 
 const residentOf = (pid: number): number => 1024 * Number(/VmRSS:\s+(\d+)/.exec(read(`/proc/${pid}/status`))?.[1] ?? 0)
 
-/** No case ends later than this on the clock, however little the process works: it waits for something that never comes. */
+/**
+ * No case ends later than this on the clock, however little the process works: it waits for something that never comes.
+ */
 const STILL_SECONDS = 600
 
 export const fuzz = async ({ kind, count, seed, seconds, bytes, keeps = true }: FuzzOptions): Promise<Report> => {

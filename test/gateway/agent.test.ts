@@ -1,7 +1,8 @@
 /**
- * The agent of examples/agent.js, and the gateway, worker and broker behind it, are killed at random moments, over and over: its transcript is that of an agent
- * that nobody disturbed, each turn has one answer in the log, and each effect is there once. `CONTINUO_AGENT_KILLS=200` kills as often as it
- * says, and prints whom; `CONTINUO_AGENT_SEED` draws other moments.
+ * The agent of examples/agent.js, and the gateway, worker and broker behind it, are killed at random moments, over and
+ * over: its transcript is that of an agent that nobody disturbed, each turn has one answer in the log, and each effect
+ * is there once. `CONTINUO_AGENT_KILLS=200` kills as often as it says, and prints whom; `CONTINUO_AGENT_SEED` draws
+ * other moments.
  *
  * @module-tag slow
  */

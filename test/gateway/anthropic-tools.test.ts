@@ -1,5 +1,6 @@
 /**
- * Tools as Anthropic's clients use them: calls in blocks, whole and in pieces, their results, and what is refused of both.
+ * Tools as Anthropic's clients use them: calls in blocks, whole and in pieces, their results, and what is refused of
+ * both.
  *
  * @module-tag slow
  */

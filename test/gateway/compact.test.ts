@@ -1,5 +1,6 @@
 /**
- * A compaction stands for all that was said: what is answered behind it is what would have been answered behind the whole.
+ * A compaction stands for all that was said: what is answered behind it is what would have been answered behind the
+ * whole.
  *
  * @module-tag slow
  */

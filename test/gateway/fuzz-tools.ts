@@ -1,4 +1,7 @@
-/** What the fuzz tests of the gateway send in places: texts, values that are mostly right, tools with their schemas and choices. */
+/**
+ * What the fuzz tests of the gateway send in places: texts, values that are mostly right, tools with their schemas and
+ * choices.
+ */
 import fc from 'fast-check'
 
 export const word = fc.oneof(

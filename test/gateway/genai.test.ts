@@ -1,5 +1,6 @@
 /**
- * Metrics and spans of answers by the names of OpenTelemetry's conventions: the counts are those of `usage`, and nothing of a session is in them.
+ * Metrics and spans of answers by the names of OpenTelemetry's conventions: the counts are those of `usage`, and
+ * nothing of a session is in them.
  *
  * @module-tag slow
  */
@@ -51,7 +52,10 @@ const scrape = async () => {
         .reduce((sum, line) => sum + Number(line.slice(line.lastIndexOf(' '))), 0),
   }
 }
-/** Metrics once so many requests more of an operation are over than `before` says: one is counted when its answer was handed over. */
+/**
+ * Metrics once so many requests more of an operation are over than `before` says: one is counted when its answer was
+ * handed over.
+ */
 const afterRequests = async (before: Awaited<ReturnType<typeof scrape>>, operation: string, more: number) => {
   const count = ({ value }: typeof before) => value('gen_ai_server_request_duration_seconds_count', operation)
   await expect.poll(async () => count(await scrape()) - count(before), { timeout: 10_000 }).toBe(more)

@@ -100,8 +100,8 @@ export interface Event {
 }
 
 /**
- * Server-sent events as they come, by a reader of our own: it knows nothing of the gateway but the standard. Each is one that the OpenAPI document has for
- * its route.
+ * Server-sent events as they come, by a reader of our own: it knows nothing of the gateway but the standard. Each is
+ * one that the OpenAPI document has for its route.
  */
 export async function* eventsOf(response: Response): AsyncGenerator<Event> {
   let text = ''

@@ -1,6 +1,6 @@
 /**
- * Client, gateway and worker are killed while tokens come, over and over, and every token reaches the client's file once, equal to a run that
- * nobody disturbed.
+ * Client, gateway and worker are killed while tokens come, over and over, and every token reaches the client's file
+ * once, equal to a run that nobody disturbed.
  *
  * @module-tag slow
  */

@@ -1,4 +1,6 @@
-/** `Idempotency-Key`: what is asked twice is done once and answered twice, whoever is asked, whatever ended meanwhile. */
+/**
+ * `Idempotency-Key`: what is asked twice is done once and answered twice, whoever is asked, whatever ended meanwhile.
+ */
 import OpenAI from 'openai'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import type { Generated } from '../../topics/tokens.ts'

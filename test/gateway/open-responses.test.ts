@@ -1,6 +1,6 @@
 /**
- * Every answer of /v1/responses, and every event, is one of the Open Responses specification; and the cases that its compliance tests have, asked in
- * words of our own.
+ * Every answer of /v1/responses, and every event, is one of the Open Responses specification; and the cases that its
+ * compliance tests have, asked in words of our own.
  *
  * @module-tag slow
  */

@@ -1,6 +1,7 @@
 /**
- * The Open Responses specification (version 2026-04-24) as far as the gateway answers by it, written down from its schema: what must be there, and what
- * may stand there. Strict: a member that the specification does not have is a fault here, but for those that OpenAI's own types add.
+ * The Open Responses specification (version 2026-04-24) as far as the gateway answers by it, written down from its
+ * schema: what must be there, and what may stand there. Strict: a member that the specification does not have is a
+ * fault here, but for those that OpenAI's own types add.
  */
 import { z } from 'zod'
 
@@ -150,7 +151,10 @@ export const socketError = z.strictObject({
 
 const LAST: readonly string[] = ['response.completed', 'response.incomplete', 'response.failed']
 
-/** Checks a whole stream, event by event and as one: the numbers, the order in each item, and that it adds up to the response at its end. */
+/**
+ * Checks a whole stream, event by event and as one: the numbers, the order in each item, and that it adds up to the
+ * response at its end.
+ */
 export const checkStream = (events: readonly unknown[], first = 0): Resource => {
   const all = events.map((each) => streamed.parse(each))
   for (const [at, { sequence_number: number }] of all.entries())

@@ -1,4 +1,7 @@
-/** The OpenAPI document: it has the routes of the gateway and no other, it is one by the specification, and what gateways answer is as it says. */
+/**
+ * The OpenAPI document: it has the routes of the gateway and no other, it is one by the specification, and what
+ * gateways answer is as it says.
+ */
 import { subscribe, unsubscribe } from 'node:diagnostics_channel'
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -18,8 +21,8 @@ import { eventsOf, type Serving, servingAll } from './helpers.ts'
 import { checkAnswer, checkEvent, checkRequest, document, operationOf, operations, validator } from './openapi.ts'
 
 /**
- * The published schema of OpenAPI 3.1 documents. Where it says that a dialect of JSON Schema may come in, ajv takes the whole document for it, and what
- * stands there by default is all that we have.
+ * The published schema of OpenAPI 3.1 documents. Where it says that a dialect of JSON Schema may come in, ajv takes the
+ * whole document for it, and what stands there by default is all that we have.
  */
 const specification = JSON.parse(
   JSON.stringify(openapi.v31).replaceAll('"$dynamicRef":"#meta"', '"$ref":"#/$defs/schema"'),

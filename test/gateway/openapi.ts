@@ -1,4 +1,7 @@
-/** Holds what gateways take and give to the OpenAPI document: every answer, and every event of a stream, by its route and status. */
+/**
+ * Holds what gateways take and give to the OpenAPI document: every answer, and every event of a stream, by its route
+ * and status.
+ */
 import { Ajv2020, type ValidateFunction } from 'ajv/dist/2020.js'
 import formats from 'ajv-formats'
 import { openApi } from '../../src/gateway/openapi/document.ts'
@@ -32,7 +35,10 @@ export const validator = (schema: unknown): ValidateFunction => {
 }
 
 const escaped = (text: string): string => text.replace(/[.*+?^$()|[\]\\]/g, '\\$&')
-/** Whole names before parameters: /v1/responses/compact is not the response "compact". The name of a model may have slashes. */
+/**
+ * Whole names before parameters: /v1/responses/compact is not the response "compact". The name of a model may have
+ * slashes.
+ */
 const patterns = Object.keys(paths)
   .sort((a, b) => a.split('{').length - b.split('{').length)
   .map((path) => ({
@@ -65,7 +71,10 @@ const check = (schema: unknown, value: unknown, what: string): void => {
     )
 }
 
-/** Throws where a JSON answer, or the request that it was given to, is not as the document has it. Returns the name of the operation. */
+/**
+ * Throws where a JSON answer, or the request that it was given to, is not as the document has it. Returns the name of
+ * the operation.
+ */
 export const checkAnswer = (
   { method, url, body }: { readonly method: string; readonly url: string; readonly body?: unknown },
   status: number,
@@ -91,7 +100,10 @@ const membersOf = (schema: Json): readonly string[] => {
   return [...Object.keys(properties ?? {}), ...anyOf.flatMap(membersOf)]
 }
 
-/** What was taken can be asked. Members that the document does not have may be there where they ask for nothing, such as `"best_of": 1`. */
+/**
+ * What was taken can be asked. Members that the document does not have may be there where they ask for nothing, such as
+ * `"best_of": 1`.
+ */
 const checkBody = ({ requestBody }: Operation, given: unknown, name: string): void => {
   const schema = schemaIn(requestBody?.content, 'application/json') as Json | undefined
   if (schema === undefined || given === undefined) return

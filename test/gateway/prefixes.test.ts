@@ -1,4 +1,7 @@
-/** A prompt that begins as another one did is read from where they part, with the answer that reading all of it gives; and what is kept for that stays bounded. */
+/**
+ * A prompt that begins as another one did is read from where they part, with the answer that reading all of it gives;
+ * and what is kept for that stays bounded.
+ */
 import { afterAll, describe, expect, test } from 'vitest'
 import { chunkRecord } from '../../src/client/chunks.ts'
 import type { SessionView } from '../../src/gateway/sessions-view.ts'

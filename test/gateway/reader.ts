@@ -1,6 +1,7 @@
 /**
- * A client that may be killed anywhere: `node reader.ts URL FILE`. It follows a stream with the EventSource of the npm package, and appends each event
- * with its id to the file, a line in one write. A new process goes on behind the last whole line.
+ * A client that may be killed anywhere: `node reader.ts URL FILE`. It follows a stream with the EventSource of the npm
+ * package, and appends each event with its id to the file, a line in one write. A new process goes on behind the last
+ * whole line.
  */
 import { appendFileSync, existsSync, readFileSync } from 'node:fs'
 import { EventSource } from 'eventsource'

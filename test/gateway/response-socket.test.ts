@@ -1,4 +1,7 @@
-/** Responses over a WebSocket: the events of a stream as messages, by the rules of HTTP, and nothing that a client sends ends more than its connection. */
+/**
+ * Responses over a WebSocket: the events of a stream as messages, by the rules of HTTP, and nothing that a client sends
+ * ends more than its connection.
+ */
 import { connect } from 'node:net'
 import { join } from 'node:path'
 import fc from 'fast-check'

@@ -1,4 +1,6 @@
-/** /v1/responses with the client that OpenAI publishes, across gateways: a response is found again by what its id says. */
+/**
+ * /v1/responses with the client that OpenAI publishes, across gateways: a response is found again by what its id says.
+ */
 import OpenAI from 'openai'
 import { zodTextFormat } from 'openai/helpers/zod'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'

@@ -1,6 +1,6 @@
 /**
- * What a client sends in its second turn: the answers that it was given, with all that stood beside them, from here or from another server; and
- * hints that ask for nothing.
+ * What a client sends in its second turn: the answers that it was given, with all that stood beside them, from here or
+ * from another server; and hints that ask for nothing.
  */
 import OpenAI from 'openai'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'

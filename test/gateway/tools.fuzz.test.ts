@@ -1,7 +1,7 @@
 /**
  * @module-tag slow
- * Tools and schemas by the hundred thousand, through all that the gateway does with them before it asks a model: each is taken or refused with a
- * sentence, and what is taken has an answer.
+ * Tools and schemas by the hundred thousand, through all that the gateway does with them before it asks a model: each
+ * is taken or refused with a sentence, and what is taken has an answer.
  */
 import fc from 'fast-check'
 import { expect, test } from 'vitest'

@@ -39,8 +39,8 @@ export const reading = (grammar: Grammar, text: string | Uint8Array): 'ended' | 
 const CLOSING = Buffer.from('"}]\\nx@')
 
 /**
- * An answer that is drawn without a model; `random` gives numbers from 0 to below 1. Long ones are led to their end; null: one that is not there after
- * `most` bytes. Throws where nothing may follow and the grammar has not ended.
+ * An answer that is drawn without a model; `random` gives numbers from 0 to below 1. Long ones are led to their end;
+ * null: one that is not there after `most` bytes. Throws where nothing may follow and the grammar has not ended.
  */
 export const drawn = (grammar: Grammar, random: () => number, most = 2000): string | null => {
   const matcher = openMatcher(grammar, BYTES, [END])

@@ -31,7 +31,10 @@ beforeEach(() => {
   onBytes = () => {}
 })
 
-/** Sends the bytes from `from` on, and breaks off when the other side has read up to `to`: it loses what it has not read. */
+/**
+ * Sends the bytes from `from` on, and breaks off when the other side has read up to `to`: it loses what it has not
+ * read.
+ */
 const sendUntil = (response: ServerResponse, from: number, to: number, status: 200 | 206): void => {
   response.writeHead(status, {
     'content-length': WEIGHTS.length - from,

@@ -1,4 +1,7 @@
-/** A hub on this machine that speaks the protocol of the public one: lists of files, redirects of large ones, ETags, ranges. And its faults. */
+/**
+ * A hub on this machine that speaks the protocol of the public one: lists of files, redirects of large ones, ETags,
+ * ranges. And its faults.
+ */
 import { createHash } from 'node:crypto'
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'

@@ -1,6 +1,7 @@
 /**
  * A real Apache Kafka for the tests: KAFKA_BROKERS if set, else a container where a Docker engine answers, else the
- * published jars with Java. Under CI the absence of all three is a failure, elsewhere the tests are skipped with the reason.
+ * published jars with Java. Under CI the absence of all three is a failure, elsewhere the tests are skipped with the
+ * reason.
  */
 import { execFile } from 'node:child_process'
 import { promisify } from 'node:util'
@@ -28,7 +29,10 @@ const dockerAnswers = (): Promise<boolean> =>
     () => false,
   )
 
-/** The advertised address is the mapped port, so the port is chosen before the container starts. It is open to this machine alone: the broker asks for no password. */
+/**
+ * The advertised address is the mapped port, so the port is chosen before the container starts. It is open to this
+ * machine alone: the broker asks for no password.
+ */
 const startContainer = async (): Promise<TestKafka> => {
   const { GenericContainer, Wait } = await import('testcontainers')
   class ForThisMachine extends GenericContainer {

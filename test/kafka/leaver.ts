@@ -1,7 +1,7 @@
 /**
- * A process that joins groups, leaves them in the midst of it, and ends by itself when nothing keeps it:
- * `leaver.ts URL TOPIC GROUP MS…`; of the n-th group, named `GROUP-n`, it leaves after so many ms. It reports when it has
- * asked for the topic, and begins when told.
+ * A process that joins groups, leaves them in the midst of it, and ends by itself when nothing keeps it: `leaver.ts URL
+ * TOPIC GROUP MS…`; of the n-th group, named `GROUP-n`, it leaves after so many ms. It reports when it has asked for
+ * the topic, and begins when told.
  */
 import { setTimeout as delay } from 'node:timers/promises'
 import { openLog } from '../../src/streams/open.ts'

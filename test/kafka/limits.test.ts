@@ -1,5 +1,6 @@
 /**
- * What brokers limit: the rate of a consumer, the size of a batch, the time a record may claim; and calls that are cut short.
+ * What brokers limit: the rate of a consumer, the size of a batch, the time a record may claim; and calls that are cut
+ * short.
  *
  * @module-tag slow
  */
@@ -105,7 +106,8 @@ describe.skipIf(brokers === null)(
           })
           await admin.disconnect()
           const timestamp = Date.now() + 48 * 3_600_000
-          // A broker answers that a setting is altered before its partitions follow it; until then it refuses the batch, whole.
+          // A broker answers that a setting is altered before its partitions follow it; until then it refuses the
+          // batch, whole.
           await eventually(() =>
             bench.log.append(bench.names.chunks, [
               { ...event('s', { type: 'text', text: 'tomorrow' }), timestamp },

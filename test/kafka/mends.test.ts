@@ -38,7 +38,10 @@ describe.skipIf(broker === undefined)('on a real broker', { timeout: 60_000 }, (
     await made.connect()
     return made
   }
-  /** Resolves once the topic has `end` offsets, markers among them: a broker ends a transaction before its marker is in the log. */
+  /**
+   * Resolves once the topic has `end` offsets, markers among them: a broker ends a transaction before its marker is in
+   * the log.
+   */
   const written = (topic: string, end: number): Promise<void> =>
     asking(brokers, async (network) => {
       const leader = await network.common.to(await network.leader(topic, 0))

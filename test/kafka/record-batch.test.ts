@@ -282,7 +282,10 @@ describe('a record batch', () => {
 })
 
 describe('the filter of aborted transactions', () => {
-  /** A partition's history, and who is to be seen, by simulation: the outcome is known, where a reader has only the list. */
+  /**
+   * A partition's history, and who is to be seen, by simulation: the outcome is known, where a reader has only the
+   * list.
+   */
   const history = fc.array(
     fc.record({ producer: fc.nat(2), act: fc.constantFrom('write', 'write', 'abort', 'abort', 'commit', 'plain') }),
     {

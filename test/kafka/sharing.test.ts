@@ -55,7 +55,10 @@ describe.skipIf(brokers === null)('a group that reads two logs of a cluster', { 
     return { which, membership, now: watch(membership).now }
   }
 
-  /** Every partition of a topic that anybody reads has one owner, no reader has two more than another, and the log says so. */
+  /**
+   * Every partition of a topic that anybody reads has one owner, no reader has two more than another, and the log says
+   * so.
+   */
   const settled = (group: string, members: readonly Joined[]): Promise<void> =>
     eventually(async () => {
       const seen = await looker.members(group)

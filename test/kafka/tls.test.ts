@@ -49,7 +49,10 @@ const strangers = {
   ca: file('stranger.pem', stranger.certificate),
 }
 
-/** How long a SCRAM connection lives before it must show its password again, ms: several times within the test, and a broker takes no less than 1 s. */
+/**
+ * How long a SCRAM connection lives before it must show its password again, ms: several times within the test, and a
+ * broker takes no less than 1 s.
+ */
 const REAUTHENTICATE = 2000
 
 const { kafka: broker, missing } = await ownBroker({

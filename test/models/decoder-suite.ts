@@ -1,4 +1,7 @@
-/** What every decoder must do: a random package against the reference, any cut the same bits, the results that others computed. */
+/**
+ * What every decoder must do: a random package against the reference, any cut the same bits, the results that others
+ * computed.
+ */
 import { copyFileSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'

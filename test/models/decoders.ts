@@ -1,6 +1,6 @@
 /**
- * Random small packages of decoders, and decoders in double precision: written from the formulas that their authors and Hugging Face's
- * modelling code publish, one token after the other, sharing nothing with the engine.
+ * Random small packages of decoders, and decoders in double precision: written from the formulas that their authors and
+ * Hugging Face's modelling code publish, one token after the other, sharing nothing with the engine.
  */
 import { random, type Tensor, type Tensors } from '../engine/safetensors.ts'
 import { attended, dot, geluTanh, plus, readerOf, silu, type Vector } from './float64.ts'

@@ -1,4 +1,6 @@
-/** Several tokens end a text: which ones, what that makes of the fingerprint, and that any of them ends a generation. */
+/**
+ * Several tokens end a text: which ones, what that makes of the fingerprint, and that any of them ends a generation.
+ */
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, onTestFinished, test } from 'vitest'

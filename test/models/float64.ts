@@ -1,4 +1,7 @@
-/** What the references in double precision share: vectors, and a package's tensors by their names. They share nothing with the engine. */
+/**
+ * What the references in double precision share: vectors, and a package's tensors by their names. They share nothing
+ * with the engine.
+ */
 import type { Tensors } from '../engine/safetensors.ts'
 
 export type Vector = readonly number[]

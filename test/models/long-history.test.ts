@@ -1,5 +1,6 @@
 /**
- * Few queries behind thousands of positions: however many threads share a history, and how, the bits are those of one thread.
+ * Few queries behind thousands of positions: however many threads share a history, and how, the bits are those of one
+ * thread.
  *
  * @module-tag slow
  */

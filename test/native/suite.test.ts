@@ -1,6 +1,7 @@
 /**
- * The engine's own tests, in C++, on the library that the addon is linked from: every kernel of the CPU against its written rule and
- * float64, formats against mutations, the scheduler, the thread pool. `npm run test:asan` runs them all, with those of CUDA, under sanitizers.
+ * The engine's own tests, in C++, on the library that the addon is linked from: every kernel of the CPU against its
+ * written rule and float64, formats against mutations, the scheduler, the thread pool. `npm run test:asan` runs them
+ * all, with those of CUDA, under sanitizers.
  *
  * @module-tag slow
  */

@@ -1,4 +1,6 @@
-/** The judge of a session's lines: what it remembers goes on where it was written down, and no other bytes are believed. */
+/**
+ * The judge of a session's lines: what it remembers goes on where it was written down, and no other bytes are believed.
+ */
 import { describe, expect, test } from 'vitest'
 import { Unreadable } from '../../src/novelty/bytes.ts'
 import { createLineJudge, type LineJudge } from '../../src/novelty/lines.ts'

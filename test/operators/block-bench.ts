@@ -68,7 +68,10 @@ export const fileOf = async (bench: Bench, session: string): Promise<Uint8Array>
 export const exported = async (bench: Bench, session: string) =>
   decodeSnapshot(await wholeFile(bench.log, await fileOf(bench, session)), bench.model.layout)
 
-/** A session in a blob store has the head and the state of one without, wherever its snapshots fall. `resetAt`: the text after which it is reset. */
+/**
+ * A session in a blob store has the head and the state of one without, wherever its snapshots fall. `resetAt`: the text
+ * after which it is reset.
+ */
 export const expectSameAnywhere = (benches: ReturnType<typeof growingBenches>, resetAt?: number): Promise<void> =>
   benches.use(async (plain) => {
     const feed = async (bench: Bench, snapshotEvery: number): Promise<void> => {

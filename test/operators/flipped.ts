@@ -1,6 +1,6 @@
 /**
- * One flipped bit in each kind of blob that a session with a memory outside writes, in a store: it is refused by name, and either a worker computes
- * the session again, or `repair` mends it. Nothing of it is seen in chains.
+ * One flipped bit in each kind of blob that a session with a memory outside writes, in a store: it is refused by name,
+ * and either a worker computes the session again, or `repair` mends it. Nothing of it is seen in chains.
  */
 import { expect, type TestOptions, test } from 'vitest'
 import type { ChunkInput } from '../../topics/chunks.ts'
@@ -31,8 +31,8 @@ const straight = async (bench: Bench, kinds: typeof KINDS): Promise<string> => {
 const goesOn = (needed: readonly ChunkInput[]) => [...needed.map((each) => event('s', each)), tokens('s', 20, 5)]
 
 /**
- * `open` gives the options of a bench with an empty store, and the way to damage that store. `worker`, `repair`: options of the two tests. `first`: the first
- * kind of blob alone.
+ * `open` gives the options of a bench with an empty store, and the way to damage that store. `worker`, `repair`:
+ * options of the two tests. `first`: the first kind of blob alone.
  */
 export const flippedBits = (
   name: string,

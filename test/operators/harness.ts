@@ -1,4 +1,6 @@
-/** A worker in this process, by default on an embedded log, with the shipped model: everything real, everything small. */
+/**
+ * A worker in this process, by default on an embedded log, with the shipped model: everything real, everything small.
+ */
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -31,9 +33,9 @@ export const event = (session: string, chunk: ChunkInput | string | Uint8Array):
 })
 
 /**
- * Workers one after the other, each stopped by the first commit that ends inside a request after some others (`first`, and `more` for each worker
- * before it), until all is read; every step has a snapshot, and contexts leave. How often one was stopped, and how many sessions stood inside a
- * request then.
+ * Workers one after the other, each stopped by the first commit that ends inside a request after some others (`first`,
+ * and `more` for each worker before it), until all is read; every step has a snapshot, and contexts leave. How often
+ * one was stopped, and how many sessions stood inside a request then.
  */
 export const interrupted = async (
   bench: Bench,
@@ -238,7 +240,10 @@ export const benches = (dir: string = demoModel): Benches => {
 
 type SuiteOfLogs = (fresh: () => BenchOptions, kind: 'embedded' | 'kafka') => void
 
-/** Runs a suite on both logs, on Kafka with these options; `fresh` gives the options of a bench on a log that nobody used before. */
+/**
+ * Runs a suite on both logs, on Kafka with these options; `fresh` gives the options of a bench on a log that nobody
+ * used before.
+ */
 export const onBothLogsWith =
   (kafka: TestOptions) =>
   (suite: SuiteOfLogs): void => {

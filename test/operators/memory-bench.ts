@@ -1,6 +1,6 @@
 /**
- * A bench with a decoder whose memory lies outside, so wide that each archived block is a blob: some 1,100 tokens have all kinds of blobs, a page of
- * names among them. And damage to blobs, wherever they lie.
+ * A bench with a decoder whose memory lies outside, so wide that each archived block is a blob: some 1,100 tokens have
+ * all kinds of blobs, a page of names among them. And damage to blobs, wherever they lie.
  */
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'

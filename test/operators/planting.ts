@@ -1,4 +1,7 @@
-/** Writes state as the owner of a partition would, every seal in order: what a version with other rules, or an enemy, may have left. */
+/**
+ * Writes state as the owner of a partition would, every seal in order: what a version with other rules, or an enemy,
+ * may have left.
+ */
 
 import { sha256 } from '../../src/hash.ts'
 import { readSnapshot, writeSnapshot } from '../../src/operators/snapshots/snapshots.ts'

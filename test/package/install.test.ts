@@ -1,6 +1,7 @@
 /**
- * The package as a user meets it: `npm pack`, then `npm install` of the tarball in an empty project, without install scripts and without a
- * compiler, under the oldest Node that it admits and under the project's own. The addon is the one that `npm run setup` built.
+ * The package as a user meets it: `npm pack`, then `npm install` of the tarball in an empty project, without install
+ * scripts and without a compiler, under the oldest Node that it admits and under the project's own. The addon is the
+ * one that `npm run setup` built.
  *
  * @module-tag slow
  */

@@ -21,7 +21,10 @@ export interface Done {
   readonly err: string
 }
 
-/** npm tells the scripts that it runs where their project is. Its configuration, the registry and its certificates too, stays. */
+/**
+ * npm tells the scripts that it runs where their project is. Its configuration, the registry and its certificates too,
+ * stays.
+ */
 const OF_A_SCRIPT =
   /^(npm_(package|lifecycle|command|execpath|node_execpath|config_local_prefix|config_user_agent)|INIT_CWD|NODE_(?!EXTRA_CA_CERTS)|CONTINUO_)/i
 
@@ -60,7 +63,10 @@ const inPath = (name: string): string => {
   return realpathSync(path)
 }
 
-/** A folder for PATH in which a compiler cannot be found: this Node, npm, npx and the shell that npx starts commands with. */
+/**
+ * A folder for PATH in which a compiler cannot be found: this Node, npm, npx and the shell that npx starts commands
+ * with.
+ */
 export const toolsWith = (node: string, folder: string): string => {
   mkdirSync(folder)
   symlinkSync(node, join(folder, 'node'))

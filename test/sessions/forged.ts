@@ -1,4 +1,7 @@
-/** A checkpoint as somebody writes it who knows the format: another head, state or header inside, and every checksum made anew. */
+/**
+ * A checkpoint as somebody writes it who knows the format: another head, state or header inside, and every checksum
+ * made anew.
+ */
 import { createHash } from 'node:crypto'
 import type { Head } from '../../src/state/head.ts'
 

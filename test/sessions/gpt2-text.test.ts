@@ -1,4 +1,7 @@
-/** The published test package of GPT-2, from text to text: prompts cut anywhere, greedy continuations, the tokenizer's end of text. */
+/**
+ * The published test package of GPT-2, from text to text: prompts cut anywhere, greedy continuations, the tokenizer's
+ * end of text.
+ */
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'

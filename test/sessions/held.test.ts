@@ -1,4 +1,6 @@
-/** What a tokenizer holds back belongs to the session until it is fed, and never after: in turns that end early, too. */
+/**
+ * What a tokenizer holds back belongs to the session until it is fed, and never after: in turns that end early, too.
+ */
 import { copyFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterAll, beforeAll, expect, it } from 'vitest'
@@ -83,7 +85,8 @@ it('a session exported inside a record is refused where text is held: whether it
   const session = manager.createSession('s')
   await manager.process(session, text)
   const { head, state } = await decodeSnapshot(await manager.checkpointSession(session), model.layout)
-  // As `continuo export` writes it while a worker generates: the text is fed, and still held until the record is finished.
+  // As `continuo export` writes it while a worker generates: the text is fed, and still held until the record is
+  // finished.
   const context = model.createContext()
   const { globalStep, origin } = head.conductor
   context.restore(state, { pulse: BigInt(globalStep), origin: BigInt(origin), chain: head.chain })

@@ -1,6 +1,6 @@
 /**
- * Whatever several sessions do at the same time, in whatever little memory, each is the session that did the same alone: an
- * engine's context that nobody spilled, fed call after call.
+ * Whatever several sessions do at the same time, in whatever little memory, each is the session that did the same
+ * alone: an engine's context that nobody spilled, fed call after call.
  *
  * @module-tag slow
  */

@@ -1,7 +1,7 @@
 /**
- * What a program waits for beside sessions that read 512 tokens at a time, in the style of bench/calls.ts. The wait is counted in tokens that the
- * engine feeds to others meanwhile, so that no other process on the machine counts. The negative control makes each call on a fork, of which the engine
- * cannot know that its program calls again.
+ * What a program waits for beside sessions that read 512 tokens at a time, in the style of bench/calls.ts. The wait is
+ * counted in tokens that the engine feeds to others meanwhile, so that no other process on the machine counts. The
+ * negative control makes each call on a fork, of which the engine cannot know that its program calls again.
  *
  * @module-tag slow
  */
@@ -61,7 +61,8 @@ describe.each(Object.entries(PROGRAMS))('a program %s', (_, call) => {
     }
     over = true
     await Promise.all(readers)
-    // Without the wait both are alike; on an idle machine it is more than twice. A program that is slow to come back is not waited for.
+    // Without the wait both are alike; on an idle machine it is more than twice. A program that is slow to come back is
+    // not waited for.
     expect(1.25 * fed.program).toBeLessThan(fed.stranger)
   })
 })

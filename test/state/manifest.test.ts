@@ -35,8 +35,8 @@ const F32 = 4
 const F16 = 2
 
 /**
- * Two counters with tables of several shapes and dtypes, a table that does not grow, and rings of so many places: two by the clock, one
- * by a counter.
+ * Two counters with tables of several shapes and dtypes, a table that does not grow, and rings of so many places: two
+ * by the clock, one by a counter.
  */
 const layout = (places: number): StateLayout => {
   const g = buildGraph()

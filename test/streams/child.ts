@@ -1,7 +1,8 @@
 /**
  * Another process at the same log, started by the contract suite: `child.ts ROLE URL GROUP PREFIX SESSION_TIMEOUT`.
  *
- * - committer: claims partition 0 and commits transactions without end, each to two topics and the offset; reports each;
+ * - committer: claims partition 0 and commits transactions without end, each to two topics and the offset; reports
+ *   each;
  * - member: joins the group and reports its assignments; claims and commits when told.
  */
 import { codeOf } from '../../src/errors.ts'

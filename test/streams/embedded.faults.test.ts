@@ -1,4 +1,7 @@
-/** What goes wrong with files, and what the embedded log makes of it: a verdict in a sentence, and a log that stays whole. */
+/**
+ * What goes wrong with files, and what the embedded log makes of it: a verdict in a sentence, and a log that stays
+ * whole.
+ */
 import {
   chmodSync,
   existsSync,

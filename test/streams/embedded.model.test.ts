@@ -1,4 +1,6 @@
-/** Random histories against a model of arrays and maps; two instances at one file, which is opened anew now and then. */
+/**
+ * Random histories against a model of arrays and maps; two instances at one file, which is opened anew now and then.
+ */
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'

@@ -1,4 +1,7 @@
-/** The contract on a real broker; killed-broker.test.ts has what a broker of its own is needed for: that it ends and comes again, or dies in the middle of a commit. */
+/**
+ * The contract on a real broker; killed-broker.test.ts has what a broker of its own is needed for: that it ends and
+ * comes again, or dies in the middle of a commit.
+ */
 import { describe, inject } from 'vitest'
 import { storeOn } from './contract/fixture.ts'
 import { contract } from './contract.ts'

@@ -47,7 +47,9 @@ const open = (limits: Partial<SourceLimits>, position: Position = { offset: 0, d
   return { watermark, source, waiting, told, next: source.records[Symbol.asyncIterator]() }
 }
 
-/** Takes three records, then asks for the fourth: all lie in the batch in hand, so it comes at once unless held back. */
+/**
+ * Takes three records, then asks for the fourth: all lie in the batch in hand, so it comes at once unless held back.
+ */
 const fourth = async ({ next }: ReturnType<typeof open>) => {
   for (let n = 0; n < 3; n += 1) await next.next()
   let came = false

@@ -1,6 +1,6 @@
 /**
- * Every name that src/index.ts exports has a doc comment, and so has every member of the interfaces and classes among them. TypeDoc (npm run
- * docs:api) says so too, of the types that these use as well, and checks links; it takes longer.
+ * Every name that src/index.ts exports has a doc comment, and so has every member of the interfaces and classes among
+ * them. TypeDoc (npm run docs:api) says so too, of the types that these use as well, and checks links; it takes longer.
  */
 import { execFile } from 'node:child_process'
 import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
@@ -28,7 +28,10 @@ const exportsOf = (path: string): readonly Exported[] =>
       .map((name) => ({ name, path: join(dirname(path), from!) })),
   )
 
-/** Sentences about a declaration without a doc comment, and about its members. Biome formats the sources, so that lines tell. */
+/**
+ * Sentences about a declaration without a doc comment, and about its members. Biome formats the sources, so that lines
+ * tell.
+ */
 const faultsOf = (name: string, source: string): readonly string[] => {
   const lines = source.split('\n')
   const declared = new RegExp(String.raw`^export (?:async )?(interface|class|const|type|function\*?) ${name}\b`)

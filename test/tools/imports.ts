@@ -1,6 +1,7 @@
 /**
- * Reads which modules import which, types included. dependency-cruiser reads TypeScript with the compiler's own parser up to version 6,
- * and TypeScript 7 offers none to programs; import and export lines in this repository have the one form that biome gives them.
+ * Reads which modules import which, types included. dependency-cruiser reads TypeScript with the compiler's own parser
+ * up to version 6, and TypeScript 7 offers none to programs; import and export lines in this repository have the one
+ * form that biome gives them.
  */
 import { globSync, readFileSync } from 'node:fs'
 import { dirname, join, normalize } from 'node:path'

@@ -1,4 +1,7 @@
-/** The list of the site's pages is held to the repository, without VitePress: `npm run docs -- --build` needs it and checks every link. */
+/**
+ * The list of the site's pages is held to the repository, without VitePress: `npm run docs -- --build` needs it and
+ * checks every link.
+ */
 import { existsSync, globSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'

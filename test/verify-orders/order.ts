@@ -1,6 +1,6 @@
 /**
- * An order: what happens to a log from its first event to the moment at which `verify` reads it. It is plain JSON, so that an order that failed is kept
- * as a file of `cases/` and read again.
+ * An order: what happens to a log from its first event to the moment at which `verify` reads it. It is plain JSON, so
+ * that an order that failed is kept as a file of `cases/` and read again.
  */
 import type { Failpoint } from '../../src/failpoint.ts'
 import type { ChunkInput } from '../../topics/chunks.ts'
@@ -25,14 +25,15 @@ export interface Settings {
 }
 
 /**
- * How a worker ends: when all is read; by a stop at its n-th commit; or by SIGKILL, where it passes a failpoint for the n-th time. One that never
- * passes it ends when all is read.
+ * How a worker ends: when all is read; by a stop at its n-th commit; or by SIGKILL, where it passes a failpoint for the
+ * n-th time. One that never passes it ends when all is read.
  */
 export type End = 'idle' | { readonly stopAt: number } | { readonly killAt: `${Failpoint}@${number}` }
 
 /**
- * What an operator does between two workers. `gc`: `continuo blobs gc`. `purge`: what `continuo delete` does behind the event. `trim`: the input goes that
- * no session needs any more, as a retention does it. `erase`: the records of a session that is deleted (embedded log only).
+ * What an operator does between two workers. `gc`: `continuo blobs gc`. `purge`: what `continuo delete` does behind the
+ * event. `trim`: the input goes that no session needs any more, as a retention does it. `erase`: the records of a
+ * session that is deleted (embedded log only).
  */
 export type Deed = 'gc' | 'purge' | 'trim' | { readonly erase: string }
 

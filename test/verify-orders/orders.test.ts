@@ -1,6 +1,6 @@
 /**
- * `verify` agrees after every order of events that a worker takes: random orders of all kinds of events, with workers that stop and are killed, and with
- * what operators do between them. docs/testing.md says how an order is played again.
+ * `verify` agrees after every order of events that a worker takes: random orders of all kinds of events, with workers
+ * that stop and are killed, and with what operators do between them. docs/testing.md says how an order is played again.
  */
 import { afterAll, describe, expect, inject, test } from 'vitest'
 import { freshPrefix } from '../kafka/broker.ts'

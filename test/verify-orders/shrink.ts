@@ -1,4 +1,7 @@
-/** Makes an order that fails smaller, as long as it still fails: fewer workers, fewer events, fewer deeds, plainer settings. */
+/**
+ * Makes an order that fails smaller, as long as it still fails: fewer workers, fewer events, fewer deeds, plainer
+ * settings.
+ */
 import type { Fed, Order, Run } from './order.ts'
 
 /** Of an order, those that have one thing less; the largest steps first. */
@@ -46,7 +49,10 @@ function* smaller(order: Order): Generator<Order> {
 }
 
 export interface ShrinkOptions {
-  /** How often each smaller order is played before it counts as one that does not fail: where commits fall depends on time. */
+  /**
+   * How often each smaller order is played before it counts as one that does not fail: where commits fall depends on
+   * time.
+   */
   readonly tries: number
   /** Orders played in all, at most. */
   readonly most: number

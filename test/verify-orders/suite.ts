@@ -83,7 +83,10 @@ export const playAll = async (
   return { ...seen, ...compared }
 }
 
-/** The orders that `CONTINUO_ORDERS` asks for: a kind and a seed, and how many from there on: `embedded/319`, `killed/1000+50`. */
+/**
+ * The orders that `CONTINUO_ORDERS` asks for: a kind and a seed, and how many from there on: `embedded/319`,
+ * `killed/1000+50`.
+ */
 export const asked = (): readonly [kind: Kind, range: readonly [from: number, count: number]] | null => {
   const given = process.env.CONTINUO_ORDERS
   if (given === undefined) return null

@@ -1,4 +1,6 @@
-/** What a worker tells of memories outside: retrievals by reason, uses and reads by tier, and how long sessions waited. */
+/**
+ * What a worker tells of memories outside: retrievals by reason, uses and reads by tier, and how long sessions waited.
+ */
 import { expect, test } from 'vitest'
 import { openPackage } from '../../src/models/open.ts'
 import { createMetrics } from '../../src/observe/metrics.ts'
@@ -40,8 +42,8 @@ test.skipIf(!hasShared)(
         event('s', { type: 'tokens', tokens: [5, 6, 7] }),
       )
       await running.idle()
-      // Two blocks of sixteen payloads, of which each was needed once, and what the list had before. That a block was used
-      // is told once nothing holds it any more, which may be after the answer.
+      // Two blocks of sixteen payloads, of which each was needed once, and what the list had before. That a block was
+      // used is told once nothing holds it any more, which may be after the answer.
       const stats = worker.contexts.blocks!
       await eventually(async () => {
         const [fromStore, memory] = [await uses('store'), await uses('memory')]
@@ -61,7 +63,8 @@ test.skipIf(!hasShared)(
       await bench.feed(again, more)
       await running.idle()
       expect(stats.storeReads).toBe(reads)
-      // A session waits where its step comes before what was read ahead of it, which is nearly always: another block until one did.
+      // A session waits where its step comes before what was read ahead of it, which is nearly always: another block
+      // until one did.
       for (let block = 1; model.stats.blockWaits === waited; block += 1) {
         expect(block).toBeLessThan(40)
         await bench.feed(event('s', { type: 'retrieve', blocks: [block] }), event('s', { type: 'tokens', tokens: [5] }))

@@ -1,8 +1,8 @@
 /**
  * A real Apache Kafka broker as a child process, for tests and for `npm run kafka`.
  *
- * The JVM never outlives its parent: a small shell waits for the end of a pipe that only the parent holds, and then kills
- * the broker and removes its folder. So a test runner that dies by SIGKILL leaves nothing behind.
+ * The JVM never outlives its parent: a small shell waits for the end of a pipe that only the parent holds, and then
+ * kills the broker and removes its folder. So a test runner that dies by SIGKILL leaves nothing behind.
  */
 import { type ChildProcess, execFile, spawn } from 'node:child_process'
 import { existsSync } from 'node:fs'
@@ -25,7 +25,10 @@ export interface StartOptions {
   readonly config?: Readonly<Record<string, string>>
   /** Users of an additional SASL/PLAIN listener. */
   readonly saslUsers?: Readonly<Record<string, string>>
-  /** Further listeners by name (capitals), each on a free port; their settings are in `config` (`listener.name.<name in small letters>.…`). */
+  /**
+   * Further listeners by name (capitals), each on a free port; their settings are in `config` (`listener.name.<name in
+   * small letters>.…`).
+   */
   readonly listeners?: Readonly<Record<string, ListenerProtocol>>
   /** Users with a SCRAM-SHA-512 password. */
   readonly scramUsers?: Readonly<Record<string, string>>

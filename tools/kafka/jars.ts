@@ -49,7 +49,8 @@ const format = async (formatted: string): Promise<void> => {
 }
 
 /**
- * Archives the classes that a broker loads while it starts and stops. Without the archive each start takes about a second longer.
+ * Archives the classes that a broker loads while it starts and stops. Without the archive each start takes about a
+ * second longer.
  */
 const archive = async (jsa: string, base: readonly string[], formatted: string): Promise<void> => {
   const folder = join(ready, `train.${process.pid}.tmp`)
@@ -85,7 +86,10 @@ const archive = async (jsa: string, base: readonly string[], formatted: string):
   }
 }
 
-/** Fetches the jars, formats a storage and makes the archive, where they are missing. Only the first call takes seconds and the network. */
+/**
+ * Fetches the jars, formats a storage and makes the archive, where they are missing. Only the first call takes seconds
+ * and the network.
+ */
 export const prepareJars = async (say: (line: string) => void = () => {}): Promise<Jars> => {
   const java = await javaVersion('Apache Kafka')
   const pomHash = createHash('sha256')

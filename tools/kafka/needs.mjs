@@ -1,4 +1,5 @@
-// Installs Java and Maven where they are missing and root has apt-get (tools/build-tools.mjs). Else does nothing: who needs them says so.
+// Installs Java and Maven where they are missing and root has apt-get (tools/build-tools.mjs). Else does nothing: who
+// needs them says so.
 import { spawnSync } from 'node:child_process'
 import { pathToFileURL } from 'node:url'
 import { installPackages } from '../build-tools.mjs'

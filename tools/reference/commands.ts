@@ -1,4 +1,7 @@
-/** docs/commands.md: every command with its flags, from the tables that parse them. `--help` and the manual page come from the same ones. */
+/**
+ * docs/commands.md: every command with its flags, from the tables that parse them. `--help` and the manual page come
+ * from the same ones.
+ */
 import type { Command, Entry, Group } from '../../src/cli/command.ts'
 import { COMMANDS } from '../../src/cli/commands/index.ts'
 import type { Flag } from '../../src/cli/flags.ts'

@@ -1,4 +1,7 @@
-/** docs/events.md: the topics that other programs write and read, with the fields of every event, from the AsyncAPI document. */
+/**
+ * docs/events.md: the topics that other programs write and read, with the fields of every event, from the AsyncAPI
+ * document.
+ */
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { asyncApi } from '../../topics/asyncapi.ts'

@@ -1,6 +1,6 @@
 /**
- * A server that speaks S3 over a folder, as a child process, for tests: S3Proxy from its published jars. lib/ has the jars, as pom.xml
- * names them; git ignores it.
+ * A server that speaks S3 over a folder, as a child process, for tests: S3Proxy from its published jars. lib/ has the
+ * jars, as pom.xml names them; git ignores it.
  */
 import { spawn } from 'node:child_process'
 import { createHash } from 'node:crypto'

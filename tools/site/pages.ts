@@ -1,6 +1,6 @@
 /**
- * Which pages the site has, and where each stands. `test/tools/site.test.ts` holds this list to the repository: every page of docs/ stands
- * in the sidebar once, and nothing else does that is not there.
+ * Which pages the site has, and where each stands. `test/tools/site.test.ts` holds this list to the repository: every
+ * page of docs/ stands in the sidebar once, and nothing else does that is not there.
  */
 import { posix } from 'node:path'
 
@@ -166,7 +166,10 @@ export const placeOf = (file: string): string => {
   return file.endsWith('/README.md') ? `${posix.dirname(file)}.md` : file
 }
 
-/** The path that a link of a page leads to, relative to the root of the repository, and what follows it (`#heading`); null for other hosts. */
+/**
+ * The path that a link of a page leads to, relative to the root of the repository, and what follows it (`#heading`);
+ * null for other hosts.
+ */
 export const targetOf = (file: string, link: string): { readonly path: string; readonly anchor: string } | null => {
   if (/^[a-z]+:/i.test(link)) return null
   const [, path = '', anchor = ''] = /^([^#]*)(#.*)?$/.exec(link) ?? []

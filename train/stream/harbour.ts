@@ -1,5 +1,6 @@
 /**
- * The log of a small harbour, which `npm start` reads: a day in 3,000 lines of eight units, and five lines hidden in it that do not belong there.
+ * The log of a small harbour, which `npm start` reads: a day in 3,000 lines of eight units, and five lines hidden in it
+ * that do not belong there.
  *
  *   node train/stream/harbour.ts > docs/demo/harbour-day.txt
  */

@@ -1,10 +1,13 @@
 /**
- * The first numbers of an ngram memory's mixture (docs/ngram.md): what invented systems (systems.py) taught it of how far to believe a vote.
+ * The first numbers of an ngram memory's mixture (docs/ngram.md): what invented systems (systems.py) taught it of how
+ * far to believe a vote.
  *
  *   node train/stream/learn.ts OUT [--behind DIR] [--documents 128] [--bytes 60000] [--slots 58368] [--seed 1]
  *
- * With --behind the memory stands behind that model, whose tokens are bytes, and OUT is the model with memory.json and memory.safetensors. Reads one document after the other, each with empty tables, each with the weights that those before it left; sums of squared gradients begin
- * anew. Writes a package: config.json, and the numbers as BF16 in model.safetensors. The same arguments give the same bytes on any machine.
+ * With --behind the memory stands behind that model, whose tokens are bytes, and OUT is the model with memory.json and
+ * memory.safetensors. Reads one document after the other, each with empty tables, each with the weights that those
+ * before it left; sums of squared gradients begin anew. Writes a package: config.json, and the numbers as BF16 in
+ * model.safetensors. The same arguments give the same bytes on any machine.
  */
 import { execFileSync } from 'node:child_process'
 import { copyFileSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'

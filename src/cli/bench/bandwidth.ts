@@ -1,6 +1,6 @@
 /**
- * Bytes a second that so many threads read from memory. JavaScript's own loops do not saturate it; `Buffer.compare` is the C
- * library's memcmp, which reads in whole vectors and does nothing else.
+ * Bytes a second that so many threads read from memory. JavaScript's own loops do not saturate it; `Buffer.compare` is
+ * the C library's memcmp, which reads in whole vectors and does nothing else.
  */
 import { once } from 'node:events'
 import { Worker } from 'node:worker_threads'

@@ -14,7 +14,9 @@ const greedy: Sampling = { temperature: 0, topK: 0, topP: 1, seed: 0n }
 const PROMPT = 64
 const READ = 512
 const fits = ({ positions }: Model, wanted: number): number => Math.min(wanted, positions ?? wanted)
-/** How long a sample of generating should take, s, and between which bounds the number of its tokens is chosen for that. */
+/**
+ * How long a sample of generating should take, s, and between which bounds the number of its tokens is chosen for that.
+ */
 const SAMPLE = 0.1
 const [FEWEST, MOST] = [16, 1024]
 const COPIES = 16
@@ -64,7 +66,10 @@ const generating = async (model: Model, sessions: number): Promise<Generating> =
   }
 }
 
-/** How fast one session's tokens are, and how fast the weights pass for that; beside it what memory gives, where it is the CPU's. */
+/**
+ * How fast one session's tokens are, and how fast the weights pass for that; beside it what memory gives, where it is
+ * the CPU's.
+ */
 export const decode = async (model: Model, work: TokenWork, threads: number): Promise<Measure> => {
   const one = await generating(model, 1)
   const bandwidth = model.device === 'cpu' ? await startBandwidth(threads) : null

@@ -1,6 +1,6 @@
 /**
- * One arithmetic, on one set of kernels: the same sequences through every number of threads, cut of chunks and size of batch.
- * Runs in the process whose CONTINUO_ISA or device chose the kernels (exactness-child.ts).
+ * One arithmetic, on one set of kernels: the same sequences through every number of threads, cut of chunks and size of
+ * batch. Runs in the process whose CONTINUO_ISA or device chose the kernels (exactness-child.ts).
  */
 import { createHash } from 'node:crypto'
 import type { Context } from '../../engine/context.ts'
@@ -23,7 +23,9 @@ export interface Case {
   readonly threads: number
   readonly chunk: number
   readonly batch: number
-  /** Of each session: its chain, and a hash over its surprisals, generated tokens, their logprobs and the last logits. */
+  /**
+   * Of each session: its chain, and a hash over its surprisals, generated tokens, their logprobs and the last logits.
+   */
   readonly prints: readonly string[]
 }
 
@@ -62,7 +64,9 @@ const readerOf = (model: Model, session: number, tokens: number): Reader => ({
 const bytesOf = ({ buffer, byteOffset, byteLength }: Float32Array | Int32Array): Uint8Array =>
   new Uint8Array(buffer, byteOffset, byteLength)
 
-/** A call for all readers that have tokens left. The first piece of a later session is shorter: its cuts fall elsewhere. */
+/**
+ * A call for all readers that have tokens left. The first piece of a later session is shorter: its cuts fall elsewhere.
+ */
 const readOn = async (model: Model, readers: readonly Reader[], chunk: number): Promise<boolean> => {
   const work = readers.flatMap((reader, session) => {
     const { context, ids, nats, at } = reader

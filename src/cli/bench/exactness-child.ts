@@ -1,6 +1,7 @@
 /**
- * node exactness-child.ts '{"dirs": […], "matrix": {…}, "device": "cpu"}': the cases of this process's instruction set, or of the CUDA
- * device. Prints lines of JSON: first which kernels those are, or that this CPU does not run them; then one for each case.
+ * node exactness-child.ts '{"dirs": […], "matrix": {…}, "device": "cpu"}': the cases of this process's instruction set,
+ * or of the CUDA device. Prints lines of JSON: first which kernels those are, or that this CPU does not run them; then
+ * one for each case.
  */
 import { kernelFeatures } from '../../engine/inspect.ts'
 import type { DeviceKind } from '../../engine/options.ts'

@@ -1,4 +1,7 @@
-/** One arithmetic: every instruction set, and a CUDA device where asked, in a process of its own; all cases compared with the first. */
+/**
+ * One arithmetic: every instruction set, and a CUDA device where asked, in a process of its own; all cases compared
+ * with the first.
+ */
 import { spawn } from 'node:child_process'
 import { createInterface } from 'node:readline'
 import { fileURLToPath } from 'node:url'

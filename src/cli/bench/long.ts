@@ -1,6 +1,7 @@
 /**
- * The millionth token against the thousandth. One session reads on and on; another stands at token 1,000 again before each of its
- * stretches. Stretches of both alternate, so what drifts in the machine drifts in both, and their ratio says what length costs.
+ * The millionth token against the thousandth. One session reads on and on; another stands at token 1,000 again before
+ * each of its stretches. Stretches of both alternate, so what drifts in the machine drifts in both, and their ratio
+ * says what length costs.
  */
 import type { Context, ContextHead } from '../../engine/context.ts'
 import type { Model } from '../../engine/types.ts'

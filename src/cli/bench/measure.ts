@@ -1,4 +1,6 @@
-/** A measure gives samples, one round after the other in turn with all others, and says at the end what they come to. */
+/**
+ * A measure gives samples, one round after the other in turn with all others, and says at the end what they come to.
+ */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { type Spread, spread } from './statistics.ts'
 

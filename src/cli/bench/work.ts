@@ -1,4 +1,7 @@
-/** The multiplications of one token, read off the model's graph, so that they are right for every family and every storage of the weights. */
+/**
+ * The multiplications of one token, read off the model's graph, so that they are right for every family and every
+ * storage of the weights.
+ */
 import { type ConstantDeclaration, type Graph, type Node, tensorsOf } from '../../engine/graph.ts'
 import type { TensorEntry } from '../../engine/native.ts'
 import { readPackage } from '../../models/files/package.ts'

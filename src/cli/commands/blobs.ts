@@ -106,7 +106,8 @@ export const blobs = command({
         if (workers !== null)
           throw new ContinuoError('INVALID', `${workers} Nothing was changed. Stop the workers, or add --force.`)
       }
-      // Joining and leaving makes the group share its partitions anew: a worker that loses its claim here gets a fresh one.
+      // Joining and leaving makes the group share its partitions anew: a worker that loses its claim here gets a fresh
+      // one.
       const memberships = flags.force ? await Promise.all(owners.map(({ group, topic }) => log.join(group, topic))) : []
       const all: Collected[] = []
       const failed: { partition: number; reason: string }[] = []

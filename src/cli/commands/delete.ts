@@ -86,7 +86,8 @@ export const deleteSession = command({
       const purged: Purged[] = []
       for (const partition of homes) {
         const owner = states[partition]!.cursor
-        // Joining and leaving makes the group share its partitions anew: a worker that loses its claim here gets a fresh one.
+        // Joining and leaving makes the group share its partitions anew: a worker that loses its claim here gets a
+        // fresh one.
         const isRead = owner !== null && (await workersOf(log, owner.group, owner.topic)) !== null
         const membership = isRead ? await log.join(owner.group, owner.topic) : null
         try {

@@ -20,7 +20,10 @@ const TALE = inPackage('docs', 'demo', 'harbour-log.txt')
 const SESSION = 'harbour-log'
 const PIECE = 2048
 const TOKENS = 400
-/** A killed run keeps its partition of an embedded log for so long. Kafka's brokers refuse less than 6 s, so there it is the default. */
+/**
+ * A killed run keeps its partition of an embedded log for so long. Kafka's brokers refuse less than 6 s, so there it is
+ * the default.
+ */
 const SESSION_TIMEOUT = 2000 // ms
 
 const requestName = (run: number): string => `demo-${run}`

@@ -83,7 +83,9 @@ async function* each<T>(all: readonly T[]): AsyncGenerator<T> {
   yield* all
 }
 
-/** The tokens of an input, as they come: of a text that is read on while it is computed, where a context has no bound. */
+/**
+ * The tokens of an input, as they come: of a text that is read on while it is computed, where a context has no bound.
+ */
 const readTokens = async (
   { model, tokenizer }: ModelPackage,
   pieces: AsyncGenerator<Uint8Array>,

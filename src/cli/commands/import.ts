@@ -66,8 +66,9 @@ const admitted = async (
 }
 
 /**
- * The head of the session in this log. Its cursor stands just before the first record that is not finished, so that every
- * later record is new to it, and replays begin behind it; the clock, the chain and the sums go on. What was done once was done in another log.
+ * The head of the session in this log. Its cursor stands just before the first record that is not finished, so that
+ * every later record is new to it, and replays begin behind it; the clock, the chain and the sums go on. What was done
+ * once was done in another log.
  */
 const headIn = ({ claims, ...head }: Head, session: string, cursor: PartitionCursor): Head => ({
   ...head,
@@ -128,7 +129,8 @@ export const importSession = command({
         await checkInput(log, flags['input-topic'])
         await ensureTopics(log, names)
         const partition = await partitionFor(log, names, session)
-        // Joining and leaving makes the group share its partitions anew: a worker that loses its claim here gets a fresh one.
+        // Joining and leaving makes the group share its partitions anew: a worker that loses its claim here gets a
+        // fresh one.
         const membership = await log.join(flags.group, names.chunks)
         try {
           const reading = { log, names, group: flags.group, model, warn: say }

@@ -20,7 +20,9 @@ const newMemory = (folder: string): string => {
 /** Contexts that a memory behind a model remembers: more than alone, since it is small beside most models. */
 const SLOTS = 262_144
 
-/** The file of what other texts taught the memory of this package. Throws INVALID for one that has nothing of the kind. */
+/**
+ * The file of what other texts taught the memory of this package. Throws INVALID for one that has nothing of the kind.
+ */
 const learnedFile = async (dir: string): Promise<string> => {
   const { config, tensors, files } = await readPackage(dir)
   if (config.model_type === 'ngram' && tensors.some(({ name }) => name === LEARNED)) return files[0]!

@@ -63,7 +63,10 @@ interface Health {
   readonly stats: MemoryStats | null
 }
 
-/** The norms in a session's newest snapshot with its blocks, by the tensors that it names itself; none where there is no snapshot. */
+/**
+ * The norms in a session's newest snapshot with its blocks, by the tensors that it names itself; none where there is no
+ * snapshot.
+ */
 const healthOf = async (log: EventLog, names: TopicNames, head: Head, partition: number): Promise<Health> => {
   if (head.snapshot === null) return { health: [], stats: null }
   const file = await readSnapshotFile(await wholeFile(log, await readSnapshot(log, names.snapshots, partition, head)))
@@ -121,7 +124,10 @@ const levelRows = ({ session, totals }: Head, stats: MemoryStats | null): string
   ])
 }
 
-/** What the memory outside held in a session's newest snapshot, and where its archived blocks lie; null: no snapshot, or no such memory. */
+/**
+ * What the memory outside held in a session's newest snapshot, and where its archived blocks lie; null: no snapshot, or
+ * no such memory.
+ */
 const memoryOf = async (
   log: EventLog,
   names: TopicNames,

@@ -1,4 +1,7 @@
-/** Facts and questions in the words that models/recall was trained on (train/recall/texts.py), and long texts to lose them in. */
+/**
+ * Facts and questions in the words that models/recall was trained on (train/recall/texts.py), and long texts to lose
+ * them in.
+ */
 const NAMES = 'key code number price weight age size height depth rank date cost score mark load'.split(' ')
 const KINDS =
   'blue red green black white silver golden old new small large tall broken quiet northern southern wooden iron stone'.split(

@@ -72,7 +72,10 @@ const retrievals = async (log: EventLog, names: TopicNames): Promise<readonly Br
   return found
 }
 
-/** The blocks that came back for an answer whose tokens have these pulses: a model may ask its memory several times, or not at all. */
+/**
+ * The blocks that came back for an answer whose tokens have these pulses: a model may ask its memory several times, or
+ * not at all.
+ */
 export const broughtWithin = (
   brought: readonly Brought[],
   { from, to }: { readonly from: number; readonly to: number },

@@ -1,4 +1,7 @@
-/** The first half of the demo: the log of a small harbour is read by a model that knows nothing of it, and the lines that stand out are shown. */
+/**
+ * The first half of the demo: the log of a small harbour is read by a model that knows nothing of it, and the lines
+ * that stand out are shown.
+ */
 import { readFile } from 'node:fs/promises'
 import type { TopicNames } from '../../../topics/index.ts'
 import type { Observation } from '../../../topics/observations.ts'

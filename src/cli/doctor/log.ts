@@ -39,8 +39,9 @@ const checkPartitions = (input: TopicInfo, others: readonly TopicInfo[], names: 
 }
 
 /**
- * The values in force, whether set for the topic or inherited from the broker (whose default keeps records for seven days).
- * Kafka counts a limit of −1 as none. How long events are kept is for their owner to decide; a session's state is not.
+ * The values in force, whether set for the topic or inherited from the broker (whose default keeps records for seven
+ * days). Kafka counts a limit of −1 as none. How long events are kept is for their owner to decide; a session's state
+ * is not.
  */
 const checkSettings = (topic: TopicInfo, role: TopicContract['name']): readonly Check[] => {
   const isState = role === 'state' || role === 'snapshots' || role === 'blobs'

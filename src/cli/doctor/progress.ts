@@ -1,4 +1,6 @@
-/** Whether the partitions of a log can be gone on with where their cursors stand, and how far behind the input they are. */
+/**
+ * Whether the partitions of a log can be gone on with where their cursors stand, and how far behind the input they are.
+ */
 import type { TopicNames } from '../../../topics/index.ts'
 import { codeOf } from '../../errors.ts'
 import type { PartitionCursor } from '../../state/head.ts'

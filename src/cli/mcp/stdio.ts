@@ -1,11 +1,16 @@
-/** Lines of standard input as a client of MCP sends them: one that is too long is left out, where the SDK would end the connection. */
+/**
+ * Lines of standard input as a client of MCP sends them: one that is too long is left out, where the SDK would end the
+ * connection.
+ */
 import { Transform, type TransformCallback } from 'node:stream'
 
 /** Bytes of a message: an event of the log takes less. */
 export const MOST_MESSAGE = 4 << 20
 const LINE_END = 0x0a
 
-/** Passes lines of at most `most` bytes; `leftOut` is called once for each other one. What is held is bounded by `most`. */
+/**
+ * Passes lines of at most `most` bytes; `leftOut` is called once for each other one. What is held is bounded by `most`.
+ */
 export const boundedLines = (leftOut: () => void, most = MOST_MESSAGE): Transform => {
   let held: Buffer[] = []
   let bytes = 0

@@ -1,4 +1,7 @@
-/** The tools of `continuo mcp`: what each takes and does. Their answers are those of the gateway's routes (docs/serve.md). */
+/**
+ * The tools of `continuo mcp`: what each takes and does. Their answers are those of the gateway's routes
+ * (docs/serve.md).
+ */
 import { setTimeout as delay } from 'node:timers/promises'
 import { z } from 'zod'
 import { DEAD_LETTER_HEADERS } from '../../../topics/deadletters.ts'
@@ -71,7 +74,10 @@ const readUpTo = async (desk: Desk, id: string, offset: number, signal: AbortSig
   return null
 }
 
-/** Why the worker refused one of these events; null: it refused none so far. `from`: the end of the dead letters before they were sent. */
+/**
+ * Why the worker refused one of these events; null: it refused none so far. `from`: the end of the dead letters before
+ * they were sent.
+ */
 const refusalOf = async (
   { log, names }: Desk,
   partition: number,

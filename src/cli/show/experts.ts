@@ -1,4 +1,7 @@
-/** The experts of a model that lie in a store, as text: how many, how large, what the disk gives for a token; of those on a torus how often each was used. */
+/**
+ * The experts of a model that lie in a store, as text: how many, how large, what the disk gives for a token; of those
+ * on a torus how often each was used.
+ */
 import { existsSync, readdirSync, readFileSync, statSync } from 'node:fs'
 import { join } from 'node:path'
 import type { ExpertStore } from '../../engine/experts.ts'
@@ -22,7 +25,10 @@ export interface ShownExperts {
   readonly bytes: number
   readonly recordBytes: number
   readonly deltas: number
-  /** Columns and rows of the torus, and of each layer how often each expert was used lately; null: on none, or never used yet. */
+  /**
+   * Columns and rows of the torus, and of each layer how often each expert was used lately; null: on none, or never
+   * used yet.
+   */
   readonly torus: readonly [number, number] | null
   readonly frequencies: readonly (readonly number[])[] | null
   /** Parts that a perspective model has. */

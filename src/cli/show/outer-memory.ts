@@ -1,4 +1,6 @@
-/** A memory outside drawn as text: the list of slots from its beginning, then what is not in it, and where that lies. */
+/**
+ * A memory outside drawn as text: the list of slots from its beginning, then what is not in it, and where that lies.
+ */
 import type { ArchivePlace } from '../../operators/blobs/archive-places.ts'
 import type { OuterMemoryView } from '../../state/outer-memory.ts'
 import { bytes, count, plural } from '../output.ts'

@@ -1,4 +1,7 @@
-/** How a block will run, as text: its figures, and with `--plan` where each volatile lies and while which lines it is alive. */
+/**
+ * How a block will run, as text: its figures, and with `--plan` where each volatile lies and while which lines it is
+ * alive.
+ */
 
 import type { BlockPlan } from '../../engine/executor-types.ts'
 import type { Block, Graph } from '../../engine/graph.ts'

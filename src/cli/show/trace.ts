@@ -31,7 +31,10 @@ const shownNodes = 40
 const total = (entries: readonly { readonly microseconds: number }[]): number =>
   entries.reduce((sum, { microseconds }) => sum + microseconds, 0)
 
-/** `token`, the name of the one i32 that a row of block "step" takes. Throws INVALID where a step cannot be fed `tokens` of them. */
+/**
+ * `token`, the name of the one i32 that a row of block "step" takes. Throws INVALID where a step cannot be fed `tokens`
+ * of them.
+ */
 export const traceInput = (graph: Graph, plans: readonly BlockPlan[], tokens: number): string => {
   const name = graph.blocks.find((block) => block.name === 'step')?.inputs ?? []
   const input = graph.declarations.find((declaration) => declaration.name === name[0])

@@ -1,4 +1,7 @@
-/** The lines of a block as the engine counts them (native/compile/program.cc): loops unrolled, branches on an index decided. */
+/**
+ * The lines of a block as the engine counts them (native/compile/program.cc): loops unrolled, branches on an index
+ * decided.
+ */
 
 import type { BlockPlan } from '../../engine/executor-types.ts'
 import type { Block, Graph, Node } from '../../engine/graph.ts'

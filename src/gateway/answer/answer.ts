@@ -54,8 +54,8 @@ interface Prompted {
 class PrefixGone extends Error {}
 
 /**
- * Answers the request. Throws what stands in the way before the first token, or in a stream before `OPENING`; what comes later is in the
- * stream.
+ * Answers the request. Throws what stands in the way before the first token, or in a stream before `OPENING`; what
+ * comes later is in the stream.
  */
 export const answer = async (
   request: FastifyRequest,
@@ -76,8 +76,9 @@ export const answer = async (
   const named = sessionInHeader(request) ?? job.session
   // What a session of the request's own is fed follows from the request alone, and so does where it can begin.
   const own = named === undefined ? job.prompt({ fresh: true, stopped: false }) : null
-  // A name that was given is for one session, in its own partition; and who answers in the background does not wait for what may have to be asked again.
-  // What is done once is done by its own events alone: an attempt whose fork was refused could not be told from one that was taken.
+  // A name that was given is for one session, in its own partition; and who answers in the background does not wait for
+  // what may have to be asked again. What is done once is done by its own events alone: an attempt whose fork was
+  // refused could not be told from one that was taken.
   const ids = (job.name === undefined && !background && once === null && (await own?.ids?.())) || null
   // What no context holds is refused whole.
   const fits = ids !== null && ids.length <= (served.positions ?? Number.POSITIVE_INFINITY)
@@ -95,7 +96,10 @@ export const answer = async (
   /** Resolves when it was asked. */
   const askedOnce = Promise.withResolvers<{ readonly shape: Shape; readonly prompted: Prompted }>()
 
-  /** Puts the request into the log behind these events. With `isAgain` the first of them ends what an attempt may have left. */
+  /**
+   * Puts the request into the log behind these events. With `isAgain` the first of them ends what an attempt may have
+   * left.
+   */
   const put = async (before: readonly Fed[], prompt: Prompt, pulse: number, cached: number, isAgain = false) => {
     if (ends.aborted) throw cut()
     const { start = 'plain' } = prompt
@@ -257,7 +261,8 @@ export const answer = async (
       metrics.sent(reply, collected.completionTokens)
       return reply.send(shape.whole(all, usage()))
     }
-    // What is refused soon is refused with a status; what takes long must not look dead to proxies and clients until it comes.
+    // What is refused soon is refused with a status; what takes long must not look dead to proxies and clients until it
+    // comes.
     await within(OPENING, begun)
     reply.headers(headers)
     /** How far the prompt was read, each time that more of it was, until the first piece is there. */

@@ -61,8 +61,9 @@ const isOfOther = (fed: Fed): fed is FedTo => Array.isArray(fed)
 export type AskedWith = (event: ChunkInput) => Uint8Array | undefined
 
 /**
- * Appends the events, which count for this session and key, and returns their offsets. Rejects with what the log rejects with; some may be in the log then.
- * Throws a Refusal (429) where the session or the key has too many that are not finished.
+ * Appends the events, which count for this session and key, and returns their offsets. Rejects with what the log
+ * rejects with; some may be in the log then. Throws a Refusal (429) where the session or the key has too many that are
+ * not finished.
  */
 const append = async (
   { log, names, unfinished, headers: more = [] }: Topics,
@@ -103,7 +104,9 @@ const append = async (
   }
 }
 
-/** Appends the events, which may depend on the place. `key`: that of the client, by its name. Rejects as `append` does. */
+/**
+ * Appends the events, which may depend on the place. `key`: that of the client, by its name. Rejects as `append` does.
+ */
 export const send = async (
   topics: Topics,
   session: string,
@@ -115,7 +118,10 @@ export const send = async (
   return { ...place, offsets: await append(topics, session, key, events(place), asked) }
 }
 
-/** Asks for the end of a request. Whether it was in time is told by its last run, or by a dead letter. Rejects as `append` does. */
+/**
+ * Asks for the end of a request. Whether it was in time is told by its last run, or by a dead letter. Rejects as
+ * `append` does.
+ */
 export const sendCancel = async (
   topics: Topics,
   session: string,
@@ -171,7 +177,9 @@ export class EventRefused extends Refusal {
   }
 }
 
-/** The refusal that a dead letter tells. Of a context that is full, in the words and by the code that clients look for. */
+/**
+ * The refusal that a dead letter tells. Of a context that is full, in the words and by the code that clients look for.
+ */
 export const refusalIn = (record: StoredRecord): EventRefused => {
   const headers = headersOf(record)
   const reason = headers[DEAD_LETTER_HEADERS.reason] ?? 'The event was refused without a reason.'
@@ -219,8 +227,9 @@ export async function* refusalsOf(
 }
 
 /**
- * What a `generate` event brings, up to and with the run that has a `finish`. Throws a Refusal (400) where the worker refused one of the
- * events (the event is in the dead letters), and where the session was set aside (409). Where `signal` is aborted the iteration ends without a `finish`.
+ * What a `generate` event brings, up to and with the run that has a `finish`. Throws a Refusal (400) where the worker
+ * refused one of the events (the event is in the dead letters), and where the session was set aside (409). Where
+ * `signal` is aborted the iteration ends without a `finish`.
  */
 export async function* answersTo(
   topics: Topics,

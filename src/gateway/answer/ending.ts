@@ -1,4 +1,7 @@
-/** What ends an answer before its end: a client that goes away, the time that a gateway has for it, and the end of the gateway. */
+/**
+ * What ends an answer before its end: a client that goes away, the time that a gateway has for it, and the end of the
+ * gateway.
+ */
 import type { FastifyReply } from 'fastify'
 import { Refusal } from '../refusal.ts'
 import { goneSignal, type Service } from '../service.ts'
@@ -39,7 +42,10 @@ export interface Asked {
   over: boolean
 }
 
-/** Ends a request that nobody reads any more. Where its session goes on, this waits for the end: the next request asks what the last answer was. */
+/**
+ * Ends a request that nobody reads any more. Where its session goes on, this waits for the end: the next request asks
+ * what the last answer was.
+ */
 export const abandon = async ({ topics, sessions, limits, ended }: Service, asked: Asked): Promise<void> => {
   const { session, key, requestId, sent, wanted, lasts } = asked
   await sendCancel(topics, session, key, requestId)
@@ -49,7 +55,10 @@ export const abandon = async ({ topics, sessions, limits, ended }: Service, aske
     if (finish !== null) await sessions.finished(session, cause.offset, until)
 }
 
-/** Takes what comes of an answer that no client waits for: the next request of its session waits until it is over, or this gateway's time for it. */
+/**
+ * Takes what comes of an answer that no client waits for: the next request of its session waits until it is over, or
+ * this gateway's time for it.
+ */
 export const drain = async (coming: AsyncGenerator<Piece>, ends: AbortSignal): Promise<void> => {
   try {
     while (!(await coming.next()).done);

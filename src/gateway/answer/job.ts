@@ -1,4 +1,6 @@
-/** What a request of any protocol asks of a session (`Asking`), and how the answers of the protocols differ (`Shape`). */
+/**
+ * What a request of any protocol asks of a session (`Asking`), and how the answers of the protocols differ (`Shape`).
+ */
 import type { ChunkInput, Grammar } from '../../../topics/chunks.ts'
 import { generateEvent } from '../../client/chunks.ts'
 import type { CallForm } from '../../models/chat/calls.ts'
@@ -115,14 +117,20 @@ export interface Job {
   readonly tellsProgress?: boolean
   /** The answer that must be the session's last one. */
   readonly after?: string
-  /** A session of the request's own stays open after the answer, which can be had later: it goes on when its client goes away. */
+  /**
+   * A session of the request's own stays open after the answer, which can be had later: it goes on when its client goes
+   * away.
+   */
   readonly keepsSession: boolean
   /** Stands beside the event that asks, for who asks for the answer later. */
   readonly beside?: Uint8Array
   /** The client is answered as soon as the request is in the log, and the answer is made without it. It is kept. */
   readonly background?: boolean
   shape(asking: Asking): Shape
-  /** The last events of a stream that fails, of an answer that has a shape already. `over`: nothing more comes of the request. Default: `failed`. */
+  /**
+   * The last events of a stream that fails, of an answer that has a shape already. `over`: nothing more comes of the
+   * request. Default: `failed`.
+   */
   failing?(refusal: Refusal, shape: Shape | undefined, over: boolean): readonly ServerEvent[]
   /** The last event of a stream that fails. Default: as OpenAI's clients read it. */
   failed?(refusal: Refusal): ServerEvent
@@ -161,7 +169,9 @@ export const checkedStops = (job: Job, { served, limits }: Service): string[] =>
   return stops
 }
 
-/** What is fed before an answer, where a session stands so. Throws a Refusal (400) where there is nothing to continue. */
+/**
+ * What is fed before an answer, where a session stands so. Throws a Refusal (400) where there is nothing to continue.
+ */
 export const eventsBefore = (fresh: boolean, closed: boolean, { events }: Pick<Prompt, 'events'>): ChunkInput[] => {
   if (fresh && events.length === 0)
     throw new Refusal(400, 'The prompt is empty, and so is the session: there is nothing to continue.', {

@@ -1,7 +1,8 @@
 /**
- * `Idempotency-Key`: a request that a client sends again, because it does not know whether it was done, is done once and gets its first answer again.
- * The gateway keeps no state for that: the key goes into the log with the events (`once`, docs/formats.md), the worker takes one attempt of all that
- * come, and the attempt's name says where in the log its answer is. So the key holds at any gateway, and after a crash of any part.
+ * `Idempotency-Key`: a request that a client sends again, because it does not know whether it was done, is done once
+ * and gets its first answer again. The gateway keeps no state for that: the key goes into the log with the events
+ * (`once`, docs/formats.md), the worker takes one attempt of all that come, and the attempt's name says where in the
+ * log its answer is. So the key holds at any gateway, and after a crash of any part.
  */
 import { createHash, randomUUID } from 'node:crypto'
 import type { FastifyRequest } from 'fastify'

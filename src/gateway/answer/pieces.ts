@@ -1,4 +1,7 @@
-/** An answer as clients see it: text without the stop text that ended it, tokens with their logarithms, and why it ended. */
+/**
+ * An answer as clients see it: text without the stop text that ended it, tokens with their logarithms, and why it
+ * ended.
+ */
 import type { Generated } from '../../../topics/tokens.ts'
 import { type CallForm, type CallPiece, readCalls } from '../../models/chat/calls.ts'
 import { readThoughts, type Start } from '../../models/chat/thoughts.ts'
@@ -97,8 +100,8 @@ export interface Answer {
 }
 
 /**
- * The topic's text has the stop text at its end; what may yet become one is held back until that is known. `form`: the answer may have calls in
- * this form. `start`: where it begins.
+ * The topic's text has the stop text at its end; what may yet become one is held back until that is known. `form`: the
+ * answer may have calls in this form. `start`: where it begins.
  */
 export const openAnswer = (
   stops: readonly string[],

@@ -1,11 +1,12 @@
 /**
- * Prefixes that were read before. A prompt of some length leaves sessions in the log that stand at places of it and read nothing more; a later
- * request that begins with the same ids is a fork of the longest of them, and reads only the ids behind it. The name of such a session says how many
- * ids it has read, and has their hash, so the index follows from the heads of the state topic: any gateway has it, also after a restart.
+ * Prefixes that were read before. A prompt of some length leaves sessions in the log that stand at places of it and
+ * read nothing more; a later request that begins with the same ids is a fork of the longest of them, and reads only the
+ * ids behind it. The name of such a session says how many ids it has read, and has their hash, so the index follows
+ * from the heads of the state topic: any gateway has it, also after a restart.
  *
- * Such sessions stand at the end of a prompt, behind its answer, where the prompt parts from a recent one, and, if it begins like no earlier prompt,
- * at `SMALLEST` and its doubles. So their number grows at most with the logarithm of the prompt's length, and where many prompts have one beginning
- * there is a session at its very end.
+ * Such sessions stand at the end of a prompt, behind its answer, where the prompt parts from a recent one, and, if it
+ * begins like no earlier prompt, at `SMALLEST` and its doubles. So their number grows at most with the logarithm of the
+ * prompt's length, and where many prompts have one beginning there is a session at its very end.
  */
 import { createHash, randomUUID } from 'node:crypto'
 import { endianness } from 'node:os'
@@ -22,7 +23,10 @@ export const PREFIX_NAMES = 'prefix-'
 const SMALLEST = 256
 /** Ids behind the last session at which another one is worth its while. */
 const WORTH = 64
-/** The same where a conversation goes on behind its last answer, which is found again by itself: only what outlives the gateway is missing then. */
+/**
+ * The same where a conversation goes on behind its last answer, which is found again by itself: only what outlives the
+ * gateway is missing then.
+ */
 const WORTH_BEHIND_ANSWERS = 1024
 /** Ids of prompts that are remembered, to see where others part from them. */
 const MOST_RECENT = 1 << 20
@@ -48,8 +52,8 @@ export interface Reading {
   /** The events are in the log: later ones may fork what they make. */
   sent(): void
   /**
-   * The session that the prompt was to go on from is gone, or stands elsewhere: how it is read whole. `isCleared`: the first event deletes what this reading
-   * has made in the same session.
+   * The session that the prompt was to go on from is gone, or stands elsewhere: how it is read whole. `isCleared`: the
+   * first event deletes what this reading has made in the same session.
    */
   whole(): { readonly session: string; readonly events: readonly FedTo[]; readonly isCleared: boolean }
   /** The answer came to an end, and its session stands behind these ids of it. */
@@ -60,8 +64,9 @@ export interface Reading {
 
 export interface Prefixes {
   /**
-   * How to read this prompt: in a session of its own, which goes on behind the answer only with `keeps`, or behind the last answer of its conversation; null:
-   * there is nothing to gain. Behind a reading that was not sent nothing is left.
+   * How to read this prompt: in a session of its own, which goes on behind the answer only with `keeps`, or behind the
+   * last answer of its conversation; null: there is nothing to gain. Behind a reading that was not sent nothing is
+   * left.
    */
   read(ids: Int32Array, keeps: boolean): Promise<Reading | null>
   /** A session stands there. */
@@ -110,7 +115,10 @@ export interface PrefixDeps {
   readonly isCaughtUp: () => boolean
 }
 
-/** Throws for a machine whose numbers begin with their highest byte: digests would be others than those of gateways elsewhere. */
+/**
+ * Throws for a machine whose numbers begin with their highest byte: digests would be others than those of gateways
+ * elsewhere.
+ */
 export const createPrefixes = (bounds: PrefixBounds, { partitionOf, remove, isCaughtUp }: PrefixDeps): Prefixes => {
   if (endianness() !== 'LE') throw new Error('Digests of ids are those of little-endian machines.')
   /** By their sessions, those that were used longest ago first. */

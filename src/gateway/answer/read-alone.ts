@@ -23,7 +23,10 @@ export async function* orRefused<T>(
   }
 }
 
-/** Feeds the events to a new session, and yields what is told of what it reads, until it is left or the signal fires. Throws as `orRefused` and `send` do. */
+/**
+ * Feeds the events to a new session, and yields what is told of what it reads, until it is left or the signal fires.
+ * Throws as `orRefused` and `send` do.
+ */
 export async function* readAlone(
   { topics }: Service,
   session: string,

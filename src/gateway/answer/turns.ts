@@ -1,6 +1,6 @@
 /**
- * Requests to one named session take turns: what a conversation is fed depends on whether the session has begun, so the next request waits until
- * the one before was answered. Another gateway on the same log has turns of its own.
+ * Requests to one named session take turns: what a conversation is fed depends on whether the session has begun, so the
+ * next request waits until the one before was answered. Another gateway on the same log has turns of its own.
  */
 import { type Bounded, bounded } from '../../bounded.ts'
 import { Refusal } from '../refusal.ts'
@@ -11,7 +11,10 @@ const MOST_WAITING = 32
 const MOST_BEGUN = 10_000
 
 export interface Turns {
-  /** Resolves with the function that ends the turn. Throws a Refusal (429) where too many wait; rejects when the signal fires. */
+  /**
+   * Resolves with the function that ends the turn. Throws a Refusal (429) where too many wait; rejects when the signal
+   * fires.
+   */
   enter(session: string, signal: AbortSignal): Promise<() => void>
   /** Something was sent to this session; the state topic may not say so yet. */
   readonly begun: Bounded<true>

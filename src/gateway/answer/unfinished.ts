@@ -1,7 +1,8 @@
 /**
- * The events that this gateway has sent and no worker has finished yet, by session and by key. Beyond a bound the gateway takes no more of that
- * session or key, so that a client that sends faster than workers read is told, and the log does not grow with events that no worker has read. The
- * partition cursors of the state topic say what is finished. Other gateways, and producers of the topic, have a count of their own or none.
+ * The events that this gateway has sent and no worker has finished yet, by session and by key. Beyond a bound the
+ * gateway takes no more of that session or key, so that a client that sends faster than workers read is told, and the
+ * log does not grow with events that no worker has read. The partition cursors of the state topic say what is finished.
+ * Other gateways, and producers of the topic, have a count of their own or none.
  */
 import type { ChunkInput } from '../../../topics/chunks.ts'
 import { isFinished, type Position } from '../../streams/watermark.ts'
@@ -23,7 +24,10 @@ export interface Admitted {
 }
 
 export interface Unfinished {
-  /** Counts the events. Throws a Refusal (429) where the session or the key has too many unfinished; one request always fits where there are none. */
+  /**
+   * Counts the events. Throws a Refusal (429) where the session or the key has too many unfinished; one request always
+   * fits where there are none.
+   */
   admit(session: string, key: string | null, events: readonly ChunkInput[]): Admitted
   /** What was committed last in the partition. */
   committed(partition: number, position: Position): void

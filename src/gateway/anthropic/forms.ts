@@ -1,4 +1,7 @@
-/** What the schemas of Anthropic's protocol share: objects whose kind stands in one of their members, hints, and texts in blocks. */
+/**
+ * What the schemas of Anthropic's protocol share: objects whose kind stands in one of their members, hints, and texts
+ * in blocks.
+ */
 import { z } from 'zod'
 
 /** A value as a sentence shows it. */

@@ -1,6 +1,6 @@
 /**
- * Turns the messages of Anthropic's clients into messages of a conversation: calls are blocks of answers, their results blocks of the user's
- * messages.
+ * Turns the messages of Anthropic's clients into messages of a conversation: calls are blocks of answers, their results
+ * blocks of the user's messages.
  */
 import { z } from 'zod'
 import type { Message } from '../../models/chat/index.ts'
@@ -134,7 +134,10 @@ export interface Conversation {
   readonly messages: readonly Said[]
 }
 
-/** The conversation of a request. Throws a Refusal (400) that names the place of half a surrogate pair, or of a call without a result. */
+/**
+ * The conversation of a request. Throws a Refusal (400) that names the place of half a surrogate pair, or of a call
+ * without a result.
+ */
 export const conversationOf = ({ system, messages: all }: Conversation): readonly Message[] => {
   if (system?.isWellFormed() === false)
     throw new Refusal(400, 'The system prompt has half a surrogate pair; it is to be text in Unicode.', {

@@ -24,7 +24,10 @@ const TYPES: Readonly<Record<number, string>> = {
   504: 'timeout_error',
 }
 
-/** What is refused, in the shape that Anthropic's clients read: the sentence names the parameter, for which there is no other place. */
+/**
+ * What is refused, in the shape that Anthropic's clients read: the sentence names the parameter, for which there is no
+ * other place.
+ */
 const errorBody = ({ status, message, param, code }: Refusal) => ({
   type: 'error',
   error: {
@@ -34,7 +37,10 @@ const errorBody = ({ status, message, param, code }: Refusal) => ({
   },
 })
 
-/** What binds the answer, and what the form of the conversation is told of the tools. Throws a Refusal (400) for what cannot be kept. */
+/**
+ * What binds the answer, and what the form of the conversation is told of the tools. Throws a Refusal (400) for what
+ * cannot be kept.
+ */
 const boundOf = (body: Pick<MessagesRequest, 'tools' | 'tool_choice' | 'output_config'>, form: ChatForm) => {
   const format = body.output_config?.format
   const bound = boundBy(format == null ? {} : { format: { ...format, name: '' } }, 'output_config.format')

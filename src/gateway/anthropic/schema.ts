@@ -1,6 +1,6 @@
 /**
- * Schemas of the requests that Anthropic's clients send. As with OpenAI's, a parameter that the engine does not have is refused with a sentence,
- * unless its value has no effect; nothing is ignored.
+ * Schemas of the requests that Anthropic's clients send. As with OpenAI's, a parameter that the engine does not have is
+ * refused with a sentence, unless its value has no effect; nothing is ignored.
  */
 import { z } from 'zod'
 import { generate } from '../../../topics/chunks.ts'
@@ -9,7 +9,9 @@ import { cache_control, texts } from './forms.ts'
 import { messages } from './messages.ts'
 import { messageTools } from './tools.ts'
 
-/** The protocol's word for a conversation that the server shall keep: clients that read it send the whole one instead. */
+/**
+ * The protocol's word for a conversation that the server shall keep: clients that read it send the whole one instead.
+ */
 export const NO_THREAD = 'thread_unsupported_request'
 
 /** Parameters of the protocol that cannot be had, and values of them that ask for nothing. */

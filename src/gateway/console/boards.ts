@@ -1,5 +1,6 @@
 /**
- * Asks the boards of workers again and again: in this process by a call, elsewhere over HTTP. A board that comes over HTTP is checked by its schema.
+ * Asks the boards of workers again and again: in this process by a call, elsewhere over HTTP. A board that comes over
+ * HTTP is checked by its schema.
  */
 import { setTimeout as delay } from 'node:timers/promises'
 import { type BoardEvent, type BoardReport, type BoardView, boardSchema } from '../../observe/board.ts'

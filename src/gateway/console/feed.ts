@@ -1,7 +1,8 @@
 /**
- * What the console shows of a log, kept up to date for any number of pages: heads and cursors as the gateway reads them, the boards of workers,
- * and what has to be asked for (ends of the input, members of the group). A page gets what changed since its last frame: however much happens,
- * a frame has at most one row for each session, and a page that is slow gets fewer frames.
+ * What the console shows of a log, kept up to date for any number of pages: heads and cursors as the gateway reads
+ * them, the boards of workers, and what has to be asked for (ends of the input, members of the group). A page gets what
+ * changed since its last frame: however much happens, a frame has at most one row for each session, and a page that is
+ * slow gets fewer frames.
  */
 import { setTimeout as delay } from 'node:timers/promises'
 import type { TopicNames } from '../../../topics/index.ts'

@@ -1,4 +1,7 @@
-/** The files of the console's page, read once: modules of src/console, and uPlot's from its package. Nothing comes from another host. */
+/**
+ * The files of the console's page, read once: modules of src/console, and uPlot's from its package. Nothing comes from
+ * another host.
+ */
 import { readdirSync, readFileSync } from 'node:fs'
 import { createRequire } from 'node:module'
 import { dirname, extname, join } from 'node:path'

@@ -1,4 +1,7 @@
-/** Statistics of memories as workers report them, for the sessions that a page shows; the newest, within a bound over all sessions. */
+/**
+ * Statistics of memories as workers report them, for the sessions that a page shows; the newest, within a bound over
+ * all sessions.
+ */
 import type { BoardReport } from '../../observe/board.ts'
 
 /** Norms that are kept, of all reports together; a report without any counts as one. */

@@ -1,4 +1,7 @@
-/** Routes of the console: the page's files, its stream of data, and the few actions that it has besides those of the sessions' routes. */
+/**
+ * Routes of the console: the page's files, its stream of data, and the few actions that it has besides those of the
+ * sessions' routes.
+ */
 import { randomUUID } from 'node:crypto'
 import type { FastifyInstance, FastifyReply } from 'fastify'
 import { z } from 'zod'

@@ -1,6 +1,7 @@
 /**
- * One session as it reads and writes: each token with its surprisal. Observations and generated tokens come from their topics; the text that was
- * read stands in the input record that an observation names, and becomes tokens again by the model's tokenizer.
+ * One session as it reads and writes: each token with its surprisal. Observations and generated tokens come from their
+ * topics; the text that was read stands in the input record that an observation names, and becomes tokens again by the
+ * model's tokenizer.
  */
 import type { Chunk } from '../../../topics/chunks.ts'
 import type { TopicNames } from '../../../topics/index.ts'
@@ -17,14 +18,19 @@ import { generatedIn, merged } from '../answer/ask.ts'
 import type { Reports } from './reports.ts'
 import type { SessionEvent } from './types.ts'
 
-/** Records of the session that a stream begins with, and how many of the partition are looked through for them, at most. */
+/**
+ * Records of the session that a stream begins with, and how many of the partition are looked through for them, at most.
+ */
 const WANTED = 64
 const MOST_LOOKED = 16_384
 const FIRST_LOOK = 256
 /** Characters of a text that is shown as a whole. */
 const MOST_TEXT = 65_536
 
-/** A position of the topic from which on there are `WANTED` records of the session, or as many as there are within the bound. */
+/**
+ * A position of the topic from which on there are `WANTED` records of the session, or as many as there are within the
+ * bound.
+ */
 const placeOfLast = async (log: EventLog, topic: string, partition: number, session: string): Promise<number> => {
   const { begin, end } = await log.bounds(topic, partition)
   const key = Buffer.from(session)
@@ -40,8 +46,8 @@ const placeOfLast = async (log: EventLog, topic: string, partition: number, sess
 }
 
 /**
- * Tokens as pieces of text. Characters that several tokens make up stand with the last of them, also where they come in several calls; bytes that
- * end a character whose beginning did not come are left out.
+ * Tokens as pieces of text. Characters that several tokens make up stand with the last of them, also where they come in
+ * several calls; bytes that end a character whose beginning did not come are left out.
  */
 export const createPieces = (tokenizer: Pick<Tokenizer, 'bytesOf'> | null) => {
   const decoder = new TextDecoder('utf-8', { ignoreBOM: true })
@@ -85,7 +91,10 @@ interface Reading {
   readonly offset: number
   readonly event: Chunk | null
   readonly ids: Int32Array
-  /** Tokens told of it; null: the first observation that was seen is not its first, so which tokens it speaks of is not known. */
+  /**
+   * Tokens told of it; null: the first observation that was seen is not its first, so which tokens it speaks of is not
+   * known.
+   */
   told: number | null
 }
 
@@ -189,7 +198,10 @@ export interface TextDeps {
   readonly tokenizer: Tokenizer | null
 }
 
-/** Events of the session: those of its last records, and what is to come, until the signal fires. Rejects with what reading the log rejects with. */
+/**
+ * Events of the session: those of its last records, and what is to come, until the signal fires. Rejects with what
+ * reading the log rejects with.
+ */
 export async function* sessionEvents(
   { log, names, tokens, observations, reports, tokenizer }: TextDeps,
   session: string,

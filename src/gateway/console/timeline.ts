@@ -1,8 +1,8 @@
 /**
- * The time line: workers that begin, leave and return, and what the log says of it. "Nothing lost" is said of a resume only if these were observed:
- * the worker goes on at a number of pulses that a commit left (counted by the gateway from the heads in the log, by the worker from what it
- * restored), that number is not below what was committed when the former worker was last seen alive, and no session and no cursor has gone back
- * since.
+ * The time line: workers that begin, leave and return, and what the log says of it. "Nothing lost" is said of a resume
+ * only if these were observed: the worker goes on at a number of pulses that a commit left (counted by the gateway from
+ * the heads in the log, by the worker from what it restored), that number is not below what was committed when the
+ * former worker was last seen alive, and no session and no cursor has gone back since.
  */
 import type { BoardEvent } from '../../observe/board.ts'
 import type { Seen } from './boards.ts'

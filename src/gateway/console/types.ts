@@ -212,7 +212,10 @@ export interface FoundLine {
   readonly silent?: readonly { readonly pattern: string; readonly every: number; readonly lines: number }[]
 }
 
-/** Server-sent events about one session. A text is an array of strings: one for each token, or a single string where token boundaries are not known. */
+/**
+ * Server-sent events about one session. A text is an array of strings: one for each token, or a single string where
+ * token boundaries are not known.
+ */
 export type SessionEvent =
   | {
       readonly type: 'read'

@@ -16,7 +16,9 @@ export type Verify = (onProgress: NonNullable<VerifyOptions['onProgress']>, sess
 
 export interface Verifier {
   readonly state: VerifyState
-  /** Begins; the state says how it goes. Rejects with a Refusal (409) where one is under way or the log is not at rest. */
+  /**
+   * Begins; the state says how it goes. Rejects with a Refusal (409) where one is under way or the log is not at rest.
+   */
   begin(): Promise<void>
 }
 

@@ -1,6 +1,7 @@
 /**
- * `n`: several answers to one prompt, which is read once. The first is made by the session that read it, the others by forks of it, each with a seed of its
- * own. In the log the forks stand between the prompt and the first answer's request, so each has the prompt and nothing else.
+ * `n`: several answers to one prompt, which is read once. The first is made by the session that read it, the others by
+ * forks of it, each with a seed of its own. In the log the forks stand between the prompt and the first answer's
+ * request, so each has the prompt and nothing else.
  */
 import { randomInt, randomUUID } from 'node:crypto'
 import type { FastifyReply, FastifyRequest } from 'fastify'

@@ -1,7 +1,8 @@
 /**
- * `echo`: the prompt before its continuation, with the log probability of each of its tokens, as evaluation harnesses ask for it. The log probability
- * is the surprisal that a session reports of tokens that it reads. Alternatives are reported of generated tokens alone; where they are asked for, the
- * prompt is generated token by token, each forced by a bias, which changes neither its probability nor those beside it.
+ * `echo`: the prompt before its continuation, with the log probability of each of its tokens, as evaluation harnesses
+ * ask for it. The log probability is the surprisal that a session reports of tokens that it reads. Alternatives are
+ * reported of generated tokens alone; where they are asked for, the prompt is generated token by token, each forced by
+ * a bias, which changes neither its probability nor those beside it.
  */
 import { randomUUID } from 'node:crypto'
 import type { FastifyReply, FastifyRequest } from 'fastify'

@@ -1,7 +1,7 @@
 /**
- * /v1/embeddings, as OpenAI's clients ask: each input is read in a session of its own, and its vector is the mean of the hidden vectors behind its
- * tokens, or the last of them. The model computes the logits of the next token from these vectors; no shipped model is trained to give similar
- * vectors to texts of similar meaning.
+ * /v1/embeddings, as OpenAI's clients ask: each input is read in a session of its own, and its vector is the mean of
+ * the hidden vectors behind its tokens, or the last of them. The model computes the logits of the next token from these
+ * vectors; no shipped model is trained to give similar vectors to texts of similar meaning.
  */
 import { randomUUID } from 'node:crypto'
 import type { FastifyInstance, FastifyRequest } from 'fastify'
@@ -88,7 +88,10 @@ const vectorOf = (
   return encoding === 'float' ? Array.from(given) : Buffer.from(given.buffer).toString('base64')
 }
 
-/** Reads the input in a session of its own, which is closed behind them. Rejects with a Refusal where the worker refuses them. */
+/**
+ * Reads the input in a session of its own, which is closed behind them. Rejects with a Refusal where the worker refuses
+ * them.
+ */
 const embeddingOf = async (
   service: Service,
   { keyName }: Pick<FastifyRequest, 'keyName'>,

@@ -1,6 +1,6 @@
 /**
- * Messages of chats and items of responses, as clients send them: also those that this gateway or another server of the protocol returned, with all
- * members that it put beside the text.
+ * Messages of chats and items of responses, as clients send them: also those that this gateway or another server of the
+ * protocol returned, with all members that it put beside the text.
  */
 import { z } from 'zod'
 import type { Message } from '../../models/chat/index.ts'
@@ -11,7 +11,10 @@ import { argumentsText, toolName } from './tools.ts'
 /** A template takes some hundred steps for each, while everybody waits. */
 export const MOST_MESSAGES = 1000
 
-/** What stands beside an answer and asks for nothing: notes of its maker, and members of answers of other kinds that it does not have. */
+/**
+ * What stands beside an answer and asks for nothing: notes of its maker, and members of answers of other kinds that it
+ * does not have.
+ */
 const beside = {
   annotations: z.array(z.unknown()).nullish(),
   audio: z.null('expected null: the model gives and takes text').optional(),
@@ -41,7 +44,10 @@ const call = z.strictObject({
   function: z.strictObject({ name: toolName, arguments: argumentsText }),
 })
 
-/** The Agents SDK gives an answer back with what stood beside its text in the part; calls stand in the message once more. */
+/**
+ * The Agents SDK gives an answer back with what stood beside its text in the part; calls stand in the message once
+ * more.
+ */
 const answeredPart = {
   role: z.literal('assistant').optional(),
   refusal: z.null('expected null: a refusal is a part of its own').optional(),
@@ -144,7 +150,10 @@ const withCall = (messages: Message[], call: NonNullable<Message['tool_calls']>[
   else messages.push({ role: 'assistant', content: '', tool_calls: [call] })
 }
 
-/** The messages of a request's items. `said` finds those of an item by its id; it rejects with a Refusal that names `param`. */
+/**
+ * The messages of a request's items. `said` finds those of an item by its id; it rejects with a Refusal that names
+ * `param`.
+ */
 export const messagesOf = async (
   items: readonly InputItem[],
   said: (id: string, param: string) => Promise<Said>,

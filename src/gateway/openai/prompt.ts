@@ -25,7 +25,10 @@ const events = async (text: string): Promise<ChunkInput[]> => {
   return pieces
 }
 
-/** UTF-16 units of a text that are cut into tokens at one time, and ids that are made text: others get their turn between. */
+/**
+ * UTF-16 units of a text that are cut into tokens at one time, and ids that are made text: others get their turn
+ * between.
+ */
 export const PIECE = 1 << 14
 
 /** The ids that a session reads of a text that is its first. */

@@ -28,7 +28,10 @@ const textOfAll = (pieces: readonly Piece[]): string => pieces.map(({ text }) =>
 /** The protocol has no word of its own for an answer that was cancelled. */
 const REASONS = { stop: 'stop', length: 'length', calls: 'tool_calls', cancelled: 'stop' } as const
 const reasonOf = (finish: Piece['finish'] | undefined) => (finish == null ? null : REASONS[finish])
-/** A token may complete no character: a piece without text says something only where its tokens are listed, or at the end. */
+/**
+ * A token may complete no character: a piece without text says something only where its tokens are listed, or at the
+ * end.
+ */
 const isTold = ({ text, thought, calls, finish }: Piece, { logprobs }: Asked): boolean =>
   text !== '' || thought !== undefined || calls.length > 0 || finish !== null || logprobs !== undefined
 
@@ -44,7 +47,10 @@ interface Asked {
   readonly created: number
 }
 
-/** By their texts, the likeliest first; the token itself is among them. Where several ids have one text, the likeliest counts. */
+/**
+ * By their texts, the likeliest first; the token itself is among them. Where several ids have one text, the likeliest
+ * counts.
+ */
 const likeliest = ({ text, logprob, top = [] }: ScoredToken | EchoedToken): Record<string, number> | null => {
   if (logprob === null) return null
   const all = new Map<string, number>()

@@ -1,6 +1,6 @@
 /**
- * Schemas of the requests that OpenAI's clients send. A parameter that the engine does not have is refused with a sentence, unless its value has no
- * effect; an unknown parameter is refused, too. Nothing is ignored.
+ * Schemas of the requests that OpenAI's clients send. A parameter that the engine does not have is refused with a
+ * sentence, unless its value has no effect; an unknown parameter is refused, too. Nothing is ignored.
  */
 import { isDeepStrictEqual } from 'node:util'
 import { z } from 'zod'
@@ -93,8 +93,8 @@ export const drawingSchema = z.strictObject(drawing)
 const DEFAULT_LAST = shape.penaltyLast.parse(undefined)
 
 /**
- * The same as members of a `generate` event. Presence and frequency penalties count tokens of the answer alone, as OpenAI's do; a repetition
- * penalty counts those before it, too (vLLM), and an event has one length for all three.
+ * The same as members of a `generate` event. Presence and frequency penalties count tokens of the answer alone, as
+ * OpenAI's do; a repetition penalty counts those before it, too (vLLM), and an event has one length for all three.
  */
 export const drawingOf = (body: z.output<typeof drawingSchema>) => ({
   temperature: body.temperature,
@@ -148,7 +148,9 @@ const common = {
     ])
     .default([]),
   ...hints,
-  /** Not OpenAI's: a text in GBNF, as other servers of their protocol have it, or an object as in a `generate` event. */
+  /**
+   * Not OpenAI's: a text in GBNF, as other servers of their protocol have it, or an object as in a `generate` event.
+   */
   grammar: z.union([z.string().transform((text) => ({ type: 'gbnf' as const, text })), shape.grammar]).optional(),
 }
 
@@ -264,7 +266,9 @@ export const COUNT_LACKING: Readonly<Record<string, Lack>> = {
   previous_response_id: lack('The messages of the request are counted, not what a session has read before.'),
 }
 
-/** Throws a Refusal (400) that names the parameter. `lacking`: parameters of the protocol that the engine does not have. */
+/**
+ * Throws a Refusal (400) that names the parameter. `lacking`: parameters of the protocol that the engine does not have.
+ */
 export const parsedBody = <T>(schema: z.ZodType<T>, body: unknown, lacking = LACKING): T => {
   const given = withoutLacking(body, schema, lacking)
   const parsed = schema.safeParse(given)

@@ -1,4 +1,7 @@
-/** /v1/tokenize and /v1/detokenize, as vLLM has them: texts and conversations as the ids that a session is fed, and ids as text. */
+/**
+ * /v1/tokenize and /v1/detokenize, as vLLM has them: texts and conversations as the ids that a session is fed, and ids
+ * as text.
+ */
 import { setImmediate as turn } from 'node:timers/promises'
 import type { FastifyInstance } from 'fastify'
 import { z } from 'zod'
@@ -33,7 +36,10 @@ export const tokenizeChatRequest = z.strictObject({
 })
 export const detokenizeRequest = z.strictObject({ model, tokens: tokenIds })
 
-/** The text of ids. Rejects with a Refusal (400) for one of more than `most` bytes: a token may have a thousand, and a request a million ids. */
+/**
+ * The text of ids. Rejects with a Refusal (400) for one of more than `most` bytes: a token may have a thousand, and a
+ * request a million ids.
+ */
 const textOf = async (ids: readonly number[], tokenizer: Tokenizer, most: number): Promise<string> => {
   const decoder = new TextDecoder('utf-8', { ignoreBOM: true })
   let text = ''

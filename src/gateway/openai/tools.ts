@@ -1,4 +1,7 @@
-/** Tools of chats and responses: what clients declare, which of them an answer may call, and the grammar that binds it then. */
+/**
+ * Tools of chats and responses: what clients declare, which of them an answer may call, and the grammar that binds it
+ * then.
+ */
 import { z } from 'zod'
 import type { Grammar } from '../../../topics/chunks.ts'
 import { faultOfGrammar } from '../../grammar/index.ts'
@@ -137,7 +140,10 @@ export interface AskedTools {
   readonly max_tool_calls?: number | undefined
 }
 
-/** What binds an answer that has tools; undefined: there are none. Throws a Refusal (400) for tools that are not there, and for schemas that cannot be kept. */
+/**
+ * What binds an answer that has tools; undefined: there are none. Throws a Refusal (400) for tools that are not there,
+ * and for schemas that cannot be kept.
+ */
 export const callsOf = (
   { tools, tool_choice: choice, parallel_tool_calls: parallel, max_tool_calls: most = Infinity }: AskedTools,
   form: CallForm,
@@ -166,8 +172,8 @@ export const callsOf = (
 }
 
 /**
- * What binds an answer: its calls, or another form (`bound`); and what the form of a conversation is told of the tools. Throws a Refusal (400) where
- * both would bind it, and as `callsOf` does.
+ * What binds an answer: its calls, or another form (`bound`); and what the form of a conversation is told of the tools.
+ * Throws a Refusal (400) where both would bind it, and as `callsOf` does.
  */
 export const boundTools = (asked: AskedTools, form: CallForm, bound: Grammar | undefined) => {
   const calls = callsOf(asked, form)

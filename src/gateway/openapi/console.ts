@@ -1,4 +1,7 @@
-/** What the console's page asks besides the sessions (console/routes.ts). Its streams are for that page alone and change with it, so they have no schema. */
+/**
+ * What the console's page asks besides the sessions (console/routes.ts). Its streams are for that page alone and change
+ * with it, so they have no schema.
+ */
 import { z } from 'zod'
 import { letterPlace } from '../console/routes.ts'
 import type { VerifyState } from '../console/types.ts'

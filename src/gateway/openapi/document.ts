@@ -1,6 +1,6 @@
 /**
- * The HTTP API as an OpenAPI 3.1 document. Bodies of requests are the schemas by which they are read; test/gateway/openapi.test.ts holds the routes and
- * the answers of gateways to it.
+ * The HTTP API as an OpenAPI 3.1 document. Bodies of requests are the schemas by which they are read;
+ * test/gateway/openapi.test.ts holds the routes and the answers of gateways to it.
  */
 import { readFileSync } from 'node:fs'
 import type { FastifyInstance } from 'fastify'

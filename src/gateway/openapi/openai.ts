@@ -1,4 +1,7 @@
-/** Models, completions, chats, embeddings and tokens: what is asked, and what is answered (openai/routes.ts, choices.ts, echo.ts). */
+/**
+ * Models, completions, chats, embeddings and tokens: what is asked, and what is answered (openai/routes.ts, choices.ts,
+ * echo.ts).
+ */
 import { z } from 'zod'
 import type { Progress, Usage } from '../answer/job.ts'
 import { embeddingsRequest } from '../openai/embeddings.ts'

@@ -1,4 +1,7 @@
-/** A route as the OpenAPI document tells it. Schemas are zod's; each has a name in the document (`NamedSchemas`), by which operations refer to it. */
+/**
+ * A route as the OpenAPI document tells it. Schemas are zod's; each has a name in the document (`NamedSchemas`), by
+ * which operations refer to it.
+ */
 import { z } from 'zod'
 import type { ErrorBody } from '../refusal.ts'
 
@@ -38,7 +41,9 @@ export interface Operation {
   readonly errors?: readonly number[]
   /** Default: OpenAI's. */
   readonly errorForm?: 'anthropic'
-  /** `open`: no key, and no bound on how often; `unlimited`: a key where there are keys. Default: a key, and the bound. */
+  /**
+   * `open`: no key, and no bound on how often; `unlimited`: a key where there are keys. Default: a key, and the bound.
+   */
   readonly access?: 'open' | 'unlimited'
 }
 

@@ -1,4 +1,7 @@
-/** Sessions, their events and streams, and what probes ask: what is asked, and what is answered (session-routes.ts, sessions-view.ts, server.ts). */
+/**
+ * Sessions, their events and streams, and what probes ask: what is asked, and what is answered (session-routes.ts,
+ * sessions-view.ts, server.ts).
+ */
 import { z } from 'zod'
 import { chain } from '../../../topics/common.ts'
 import { observation } from '../../../topics/observations.ts'

@@ -1,6 +1,6 @@
 /**
- * What was asked of a response: the members of the request that the response repeats, and the items of its input. They stand in the log beside the
- * `generate` event (operators/asked.ts), so every gateway returns the same.
+ * What was asked of a response: the members of the request that the response repeats, and the items of its input. They
+ * stand in the log beside the `generate` event (operators/asked.ts), so every gateway returns the same.
  */
 import { promisify } from 'node:util'
 import { deflateRaw, inflateRaw } from 'node:zlib'

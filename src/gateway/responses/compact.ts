@@ -1,6 +1,7 @@
 /**
- * /v1/responses/compact. Nothing is summarized here: a conversation is compacted into the state of a session that has read it. One small item stands
- * for it in later requests, and it is not read again. With a response before it nothing is read either: the session is a fork of the response's own.
+ * /v1/responses/compact. Nothing is summarized here: a conversation is compacted into the state of a session that has
+ * read it. One small item stands for it in later requests, and it is not read again. With a response before it nothing
+ * is read either: the session is a fork of the response's own.
  */
 import type { FastifyInstance } from 'fastify'
 import { z } from 'zod'
@@ -38,7 +39,10 @@ export const compactRoutes = (app: FastifyInstance, answering: Answering): void 
   const { saidIn } = responseLog(service)
   const { nameBeside } = sessionEffects(answering)
 
-  /** Resolves once the session has done what was sent. Rejects with a Refusal for what the worker refuses, and where it takes too long. */
+  /**
+   * Resolves once the session has done what was sent. Rejects with a Refusal for what the worker refuses, and where it
+   * takes too long.
+   */
   const settled = async (session: string, sent: Sent, ends: AbortSignal): Promise<void> => {
     const over = new AbortController()
     const until = AbortSignal.any([ends, over.signal])

@@ -1,6 +1,6 @@
 /**
- * Compactions as the log has them. An item of the type `compaction` is opaque to clients: it names a session that has read the conversation, and the
- * record of the log that has its messages, so all of the conversation can be had again.
+ * Compactions as the log has them. An item of the type `compaction` is opaque to clients: it names a session that has
+ * read the conversation, and the record of the log that has its messages, so all of the conversation can be had again.
  */
 
 import { randomBytes } from 'node:crypto'
@@ -14,7 +14,10 @@ import { type CompactionItem, type InputItem, inputItem, messagesOf } from '../o
 import { Refusal } from '../refusal.ts'
 import { type Asked, unpacked } from './asked.ts'
 
-/** `read`: the session has read the messages, each to its end; else it is a fork behind an answer, and they come next. `stopped`: see `Standing`. */
+/**
+ * `read`: the session has read the messages, each to its end; else it is a fork behind an answer, and they come next.
+ * `stopped`: see `Standing`.
+ */
 const KINDS = ['read', 'behind', 'behind, stopped'] as const
 type Kind = (typeof KINDS)[number]
 
@@ -89,7 +92,10 @@ export const basisOf = async (
   throw missing
 }
 
-/** The items of an input without the compaction that may stand first, and that. Throws a Refusal (400) for one that stands elsewhere. */
+/**
+ * The items of an input without the compaction that may stand first, and that. Throws a Refusal (400) for one that
+ * stands elsewhere.
+ */
 export const withoutCompaction = (
   items: readonly (InputItem | CompactionItem)[],
 ): { readonly compaction: CompactionItem | null; readonly items: readonly InputItem[] } => {
@@ -119,9 +125,10 @@ const beginsWith = (ids: Int32Array, head: Int32Array): boolean =>
   ids.length >= head.length && head.every((id, at) => ids[at] === id)
 
 /**
- * What is fed to go on: a fork of the session, and what it has not read. Where the whole does not begin with what the session has read (instructions come
- * before it, or the tools of the request, or the template writes the messages otherwise when others follow), the whole is read again by a new session:
- * the model reads the same in any case. `promptOf` tells how ids are fed.
+ * What is fed to go on: a fork of the session, and what it has not read. Where the whole does not begin with what the
+ * session has read (instructions come before it, or the tools of the request, or the template writes the messages
+ * otherwise when others follow), the whole is read again by a new session: the model reads the same in any case.
+ * `promptOf` tells how ids are fed.
  */
 export const goingOn = (
   form: Form,

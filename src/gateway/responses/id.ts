@@ -5,7 +5,10 @@ import type { Asking } from '../answer/job.ts'
 import { Refusal } from '../refusal.ts'
 
 export const PREFIX = 'resp_'
-/** Of the items of a response, its thoughts, its message and its calls: the rest is the response's, and the place of the call. */
+/**
+ * Of the items of a response, its thoughts, its message and its calls: the rest is the response's, and the place of the
+ * call.
+ */
 export const THOUGHT = 'rs_'
 export const MESSAGE = 'msg_'
 export const CALL = 'fc_'

@@ -39,7 +39,10 @@ export const responseItemRoutes = (app: FastifyInstance, answering: Answering): 
     }
   })
 
-  /** Whether the session of a response has no other answer: a fork counts those of what it was forked from, and what is long ago is not looked for. */
+  /**
+   * Whether the session of a response has no other answer: a fork counts those of what it was forked from, and what is
+   * long ago is not looked for.
+   */
   const isAlone = async ({ id, session }: Located, tokens: number): Promise<boolean> => {
     if (!session.startsWith(OWN_SESSION)) return false
     const last = await lastAnswer(session, service)
@@ -48,7 +51,9 @@ export const responseItemRoutes = (app: FastifyInstance, answering: Answering): 
     return view?.from === undefined && (view?.generated ?? 0) <= tokens
   }
 
-  /** What a model has read is one state, so a response is deleted with its session, where nothing else was made in it. */
+  /**
+   * What a model has read is one state, so a response is deleted with its session, where nothing else was made in it.
+   */
   app.delete('/v1/responses/:id', { schema: { params } }, async (request, reply) => {
     const at = await locatedHere((request.params as z.output<typeof params>).id)
     const told = await asked(at)

@@ -28,7 +28,9 @@ export const locatedBy = (id: string, param: string): Located => {
   throw new Refusal(404, 'There is no response of this id.', { code, param })
 }
 
-/** The request that a dead letter holds; undefined: it holds something else, a `cancel` that came too late for example. */
+/**
+ * The request that a dead letter holds; undefined: it holds something else, a `cancel` that came too late for example.
+ */
 const requestIdIn = ({ value }: StoredRecord): unknown => {
   try {
     const event = JSON.parse(textIn(value)) as { readonly type?: unknown; readonly requestId?: unknown } | null
@@ -59,7 +61,10 @@ export interface ResponseLog {
   soFar(at: Located, asked?: AskedAt): Promise<Resource>
   /** The response of an id in a path. Rejects with a Refusal (404) for one that is not in this log. */
   locatedHere(id: string): Promise<Located>
-  /** Items by their ids, as they would be sent back; `found` has them as they were given. A response is read once for all of them. */
+  /**
+   * Items by their ids, as they would be sent back; `found` has them as they were given. A response is read once for
+   * all of them.
+   */
   saidIn(found: Map<string, Item>): (id: string, param: string) => Promise<Said>
 }
 
@@ -91,7 +96,8 @@ export const responseLog = ({ served, sessions, topics }: Service): ResponseLog 
       pieces.push(collected.push(run))
       if (run.finish !== null) break
     }
-    // A session begins with its first event, and only a deletion ends that it is there; this gateway may not have read yet that it began.
+    // A session begins with its first event, and only a deletion ends that it is there; this gateway may not have read
+    // yet that it began.
     if (last !== undefined && last.finish !== null && sessions.isCaughtUp && sessions.get(at.session) === undefined) {
       await sessions.finished(at.session, last.cause.offset, AbortSignal.timeout(PATIENCE))
       if (sessions.get(at.session) === undefined) throw notFound('id')

@@ -1,6 +1,7 @@
 /**
- * /v1/responses, by the Open Responses specification. A gateway keeps nothing, so the id of a response says where in the log it is: any gateway finds it
- * again, and gives a stream of it from any event on. The events of a response and their numbers follow from its records alone.
+ * /v1/responses, by the Open Responses specification. A gateway keeps nothing, so the id of a response says where in
+ * the log it is: any gateway finds it again, and gives a stream of it from any event on. The events of a response and
+ * their numbers follow from its records alone.
  */
 import type { FastifyInstance, FastifyRequest } from 'fastify'
 import { z } from 'zod'
@@ -57,7 +58,9 @@ const checkTogether = (body: ResponseRequest): void => {
     })
 }
 
-/** Throws a Refusal (400) for what cannot stand beside a compaction, which is a conversation and a session of its own. */
+/**
+ * Throws a Refusal (400) for what cannot stand beside a compaction, which is a conversation and a session of its own.
+ */
 const checkAlone = (body: ResponseRequest, request: FastifyRequest): void => {
   const wrong =
     body.previous_response_id !== undefined
@@ -92,8 +95,8 @@ export const responseRoutes = (app: FastifyInstance, answering: Answering): void
   const { collecting, asked: askedOf, soFar, locatedHere, saidIn } = responseLog(service)
 
   /**
-   * The messages of a request, the items that it names, and the compaction that it goes on from. Rejects with a Refusal for one that the log does not have,
-   * and for what nothing answers.
+   * The messages of a request, the items that it names, and the compaction that it goes on from. Rejects with a Refusal
+   * for one that the log does not have, and for what nothing answers.
    */
   const askedBy = async ({ instructions, input }: Pick<ResponseRequest, 'instructions' | 'input'>) => {
     const found = new Map<string, Item>()

@@ -1,6 +1,6 @@
 /**
- * The shape of a response on the wire, whole and in events. All of it follows from its records and its id, which says where in the log they are, so
- * every gateway returns the same.
+ * The shape of a response on the wire, whole and in events. All of it follows from its records and its id, which says
+ * where in the log they are, so every gateway returns the same.
  */
 import type { FastifyRequest } from 'fastify'
 import type { Shape, Usage } from '../answer/job.ts'
@@ -42,8 +42,8 @@ export interface Failure {
 export const failureIn = ({ code, message }: Refusal): Failure => ({ code: code ?? 'server_error', message })
 
 /**
- * A response, with every member that the protocol asks for. `completed_at` is the time of the log: outputs have that of the event that they follow from,
- * for a clock is not in it.
+ * A response, with every member that the protocol asks for. `completed_at` is the time of the log: outputs have that of
+ * the event that they follow from, for a clock is not in it.
  */
 export const responseOf = (
   at: Located,
@@ -121,7 +121,9 @@ const callOf = (at: Located, status: Status, { index, name, json }: Told['calls'
   name,
   arguments: json,
 })
-/** Without text, an answer has a message only where nothing else is its end: no call, and no thought that was cut off. */
+/**
+ * Without text, an answer has a message only where nothing else is its end: no call, and no thought that was cut off.
+ */
 const hasMessage = (status: Status, { thought, text, calls }: Told): boolean =>
   text !== '' || (calls.length === 0 && (thought === '' || status === 'completed'))
 /** What is cut off is cut off in its last item. */
@@ -172,8 +174,8 @@ export interface ResponseShape extends Shape {
 /** The header by which a client of the Open Responses specification names its version. */
 const VERSION_HEADER = 'openresponses-version'
 /**
- * How events of thoughts are named: OpenAI's clients know `response.reasoning_text.delta` and end at any other, and the Open Responses specification has
- * `response.reasoning.delta`, which is for those who name it in a header.
+ * How events of thoughts are named: OpenAI's clients know `response.reasoning_text.delta` and end at any other, and the
+ * Open Responses specification has `response.reasoning.delta`, which is for those who name it in a header.
  */
 export const wordsFor = ({ headers }: Pick<FastifyRequest, 'headers'>): Words =>
   headers[VERSION_HEADER] === undefined ? 'reasoning_text' : 'reasoning'

@@ -1,7 +1,8 @@
 /**
- * /v1/responses over a WebSocket: a message `response.create` is a request, and the events of its stream are messages. Each request passes through
- * the route of HTTP as one of its own, with the headers of the connection, so its schema, keys and bounds are the same. One response of a connection
- * is made at a time; what is sent meanwhile waits, up to a bound. No message ends more than its connection.
+ * /v1/responses over a WebSocket: a message `response.create` is a request, and the events of its stream are messages.
+ * Each request passes through the route of HTTP as one of its own, with the headers of the connection, so its schema,
+ * keys and bounds are the same. One response of a connection is made at a time; what is sent meanwhile waits, up to a
+ * bound. No message ends more than its connection.
  */
 
 import type { Socket } from 'node:net'
@@ -183,8 +184,8 @@ const serveSocket = (app: FastifyInstance, socket: WebSocket, request: FastifyRe
 }
 
 /**
- * Lets connections become WebSockets, whose messages have `message` bytes at most; one that does not within `time` ms ends. `upgraded` has those that are
- * no longer connections of HTTP.
+ * Lets connections become WebSockets, whose messages have `message` bytes at most; one that does not within `time` ms
+ * ends. `upgraded` has those that are no longer connections of HTTP.
  */
 export const takeUpgrades = async (
   app: FastifyInstance,

@@ -1,4 +1,7 @@
-/** `truncation` of a response: a conversation that is too long for a context is read without its oldest turns, if the request asks for that. */
+/**
+ * `truncation` of a response: a conversation that is too long for a context is read without its oldest turns, if the
+ * request asks for that.
+ */
 import type { Tools } from '../../models/chat/form.ts'
 import type { ChatForm, Message } from '../../models/chat/index.ts'
 import type { Job, Prompt, Standing } from '../answer/job.ts'
@@ -8,8 +11,9 @@ import { Refusal } from '../refusal.ts'
 const roomOf = (positions: number, most: number): number => Math.min(most, Math.floor(positions / 2))
 
 /**
- * The messages whose rendering has at most `positions` tokens with room for an answer of `most`: system messages all, of the others the last ones, from
- * a message of the user on, so that no result is without its call. As they are where they fit, and the last turn where nothing does.
+ * The messages whose rendering has at most `positions` tokens with room for an answer of `most`: system messages all,
+ * of the others the last ones, from a message of the user on, so that no result is without its call. As they are where
+ * they fit, and the last turn where nothing does.
  */
 export const fitted = (
   form: Pick<ChatForm, 'begin'>,
@@ -33,7 +37,10 @@ export const fitted = (
   return from(starts[low]!)
 }
 
-/** What is fed before the answer: `promptOf` of the messages, or of those that fit. Throws a Refusal (400) for a session, which has read what it has read. */
+/**
+ * What is fed before the answer: `promptOf` of the messages, or of those that fit. Throws a Refusal (400) for a
+ * session, which has read what it has read.
+ */
 export const truncating =
   (
     form: Pick<ChatForm, 'begin'>,

@@ -1,6 +1,6 @@
 /**
- * How models write calls of tools. A template that shows tools says it: the form is known by what stands in its source. For all other models the
- * tools are told in words, with a plain form of JSON.
+ * How models write calls of tools. A template that shows tools says it: the form is known by what stands in its source.
+ * For all other models the tools are told in words, with a plain form of JSON.
  */
 import type { Grammar } from '../../../topics/chunks.ts'
 import { sha256 } from '../../hash.ts'
@@ -56,7 +56,8 @@ export const PLAIN: CallForm = {
 }
 
 /**
- * Hermes' form (also Qwen 2.5 and 3), Llama 3's, Mistral's before its version 11, by what their templates have and others lack; else the plain one.
+ * Hermes' form (also Qwen 2.5 and 3), Llama 3's, Mistral's before its version 11, by what their templates have and
+ * others lack; else the plain one.
  */
 export const callFormOf = (source: string): CallForm => {
   if (!/\btools\b/.test(source)) return PLAIN
@@ -77,7 +78,10 @@ const told = (tools: readonly Tool[]): string =>
     'To call one, answer with nothing but {"name": its name, "arguments": {its arguments}}; for several with one such line each. What it gives comes as the next message.',
   ].join('\n')
 
-/** The messages in words alone, for templates that know neither tools nor calls; where they refuse a system message, the first message has the tools. */
+/**
+ * The messages in words alone, for templates that know neither tools nor calls; where they refuse a system message, the
+ * first message has the tools.
+ */
 export const inWords = (
   messages: readonly Message[],
   tools: readonly Tool[],

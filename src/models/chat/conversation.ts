@@ -1,6 +1,6 @@
 /**
- * A conversation turn by turn on one session. A template is a function of the whole conversation, and a session cannot unread: what is
- * fed for a turn is what the template puts behind the last answer, up to where the next one begins.
+ * A conversation turn by turn on one session. A template is a function of the whole conversation, and a session cannot
+ * unread: what is fed for a turn is what the template puts behind the last answer, up to where the next one begins.
  */
 import { ContinuoError } from '../../errors.ts'
 import type { Turns } from '../tokenizer/types.ts'
@@ -75,8 +75,8 @@ export const RWKV_STOP = '\n\nUser:'
 export const THINKING = { true: ' <think', false: ' <think>\n</think' } as const
 
 /**
- * RWKV's World and G1 models, which have no template file: "System: …", "User: …" and "Assistant:" with an empty line between them.
- * (BlinkDL/RWKV-LM, the chat format of RWKV-7 World and G1.)
+ * RWKV's World and G1 models, which have no template file: "System: …", "User: …" and "Assistant:" with an empty line
+ * between them. (BlinkDL/RWKV-LM, the chat format of RWKV-7 World and G1.)
  */
 export const rwkvChat = (turns: Turns, { system, thinking }: ChatOptions): Chat => {
   const begin = thinking === undefined ? '' : THINKING[`${thinking}`]

@@ -9,7 +9,10 @@ const Raw = JSON as unknown as {
     reviver: (name: string, value: unknown, context: { readonly source?: string }) => unknown,
   ): unknown
 }
-/** A number that JavaScript has not as it was written: an integer of many digits, or one that was no integer for its writer (1.0). */
+/**
+ * A number that JavaScript has not as it was written: an integer of many digits, or one that was no integer for its
+ * writer (1.0).
+ */
 export const isRaw = (value: unknown): value is { readonly rawJSON: string } => Raw.isRawJSON(value)
 /** JSON whose numbers stay as they were written. Throws a SyntaxError. */
 export const parseExact = (text: string): unknown =>

@@ -1,6 +1,6 @@
 /**
- * The form of conversations without a conversation: what a context is fed for messages that are all given, as HTTP clients give them. A context
- * that is empty gets the whole; one that has read an answer gets what stands behind it.
+ * The form of conversations without a conversation: what a context is fed for messages that are all given, as HTTP
+ * clients give them. A context that is empty gets the whole; one that has read an answer gets what stands behind it.
  */
 import { ContinuoError } from '../../errors.ts'
 import type { Turns } from '../tokenizer/types.ts'
@@ -15,17 +15,23 @@ export interface ChatForm {
   /** Texts that end an answer, beside the model's ends of text; they are fed, but are no part of the answer. */
   readonly stops: readonly string[]
   /**
-   * What an empty context is fed, up to where the answer begins; where the last message is the assistant's, up to the end of it: the answer goes
-   * on there. Throws INVALID for messages that cannot be rendered.
+   * What an empty context is fed, up to where the answer begins; where the last message is the assistant's, up to the
+   * end of it: the answer goes on there. Throws INVALID for messages that cannot be rendered.
    */
   begin(messages: readonly Message[], tools?: Tools): Int32Array
-  /** What a context is fed that has read an answer, and the tools; `stopped`: one of `stops` ended it. Throws INVALID as `begin` does. */
+  /**
+   * What a context is fed that has read an answer, and the tools; `stopped`: one of `stops` ended it. Throws INVALID as
+   * `begin` does.
+   */
   goOn(messages: readonly Message[], stopped: boolean, tools?: Tools): Int32Array
   /** The messages alone, each to its end: nothing opens an answer behind them. Throws INVALID as `begin` does. */
   alone(messages: readonly Message[]): Int32Array
   /** How the model writes calls of tools. */
   readonly calls: CallForm
-  /** Whether the model thinks before it answers: it may by itself, only where it is told to, or nothing is known of that. */
+  /**
+   * Whether the model thinks before it answers: it may by itself, only where it is told to, or nothing is known of
+   * that.
+   */
   readonly thinks: 'ever' | 'told' | 'never'
 }
 

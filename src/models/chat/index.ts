@@ -110,8 +110,8 @@ interface Form {
 }
 
 /**
- * chat_template.jinja, else chat_template of tokenizer_config.json, else that of the GGUF file, else RWKV's for RWKV-7. Throws INVALID for a
- * package without a form.
+ * chat_template.jinja, else chat_template of tokenizer_config.json, else that of the GGUF file, else RWKV's for RWKV-7.
+ * Throws INVALID for a package without a form.
  */
 const findForm = async ({ dir, modelType, tokenizer, metadata = null }: ChatPackage): Promise<Form> => {
   const { turns } = tokenizer
@@ -132,7 +132,10 @@ const findForm = async ({ dir, modelType, tokenizer, metadata = null }: ChatPack
 const parsed = async ({ source, where }: Found): Promise<ChatTemplate> =>
   (await import('./template.ts')).chatTemplate(source, where)
 
-/** A new conversation in the form of the package. Throws INVALID for a package without a form, and for a template that cannot be used. */
+/**
+ * A new conversation in the form of the package. Throws INVALID for a package without a form, and for a template that
+ * cannot be used.
+ */
 export const openChat = async (about: ChatPackage, options: ChatOptions = {}): Promise<Chat> => {
   if (options.date !== undefined) checkDate(options.date)
   const { turns, template } = await findForm(about)
@@ -140,7 +143,10 @@ export const openChat = async (about: ChatPackage, options: ChatOptions = {}): P
   return templateChat(await parsed(template), turns, { ...options, ...template })
 }
 
-/** The form of the package for messages that are all given. Throws as `openChat` does. `date` is asked at each rendering. */
+/**
+ * The form of the package for messages that are all given. Throws as `openChat` does. `date` is asked at each
+ * rendering.
+ */
 export const openForm = async (about: ChatPackage, date?: () => string): Promise<ChatForm> => {
   const { turns, template } = await findForm(about)
   if (template === null) return rwkvForm(turns)

@@ -32,8 +32,8 @@ const PROBE = 'What does it show?'
 const PROBE_STEPS = 50_000
 
 /**
- * Whether a template knows content only as a list of parts, `[{"type": "text", "text": …}]`: it shows a text that is given so, and not one
- * that is given as it is.
+ * Whether a template knows content only as a list of parts, `[{"type": "text", "text": …}]`: it shows a text that is
+ * given so, and not one that is given as it is.
  */
 const takesParts = (render: (rendering: Rendering, parts: boolean, most: number) => string): boolean => {
   const shows = (parts: boolean): boolean => {
@@ -49,8 +49,8 @@ const takesParts = (render: (rendering: Rendering, parts: boolean, most: number)
 }
 
 /**
- * `where` names the file, for messages. Throws INVALID for what is no template; so does the rendering where the template refuses a
- * conversation, asks for a day that was not given, or goes beyond a bound.
+ * `where` names the file, for messages. Throws INVALID for what is no template; so does the rendering where the
+ * template refuses a conversation, asks for a day that was not given, or goes beyond a bound.
  */
 export const chatTemplate = (source: string, where: string): ChatTemplate => {
   const invalid = (what: string, cause?: unknown): ContinuoError =>

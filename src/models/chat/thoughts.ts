@@ -1,4 +1,7 @@
-/** What a model thinks before it answers: `<think>…</think>` in front of the answer, as Qwen 3, the distillations of DeepSeek R1 and RWKV G1 write it. */
+/**
+ * What a model thinks before it answers: `<think>…</think>` in front of the answer, as Qwen 3, the distillations of
+ * DeepSeek R1 and RWKV G1 write it.
+ */
 
 const OPEN = '<think>'
 const CLOSE = '</think>'
@@ -12,8 +15,8 @@ export const knowsThoughts = (source: string): boolean => source.includes(OPEN) 
 export const opensThoughts = (prompt: string): boolean => prompt.trimEnd().endsWith(OPEN)
 
 /**
- * Where an answer begins: `plain`, it is text alone; `before`, thoughts may come; `inside` of them; `opening` and `closing`, in their tags, before
- * the last letter. The places in this list are in ids of responses.
+ * Where an answer begins: `plain`, it is text alone; `before`, thoughts may come; `inside` of them; `opening` and
+ * `closing`, in their tags, before the last letter. The places in this list are in ids of responses.
  */
 export const STARTS = ['plain', 'before', 'inside', 'opening', 'closing'] as const
 export type Start = (typeof STARTS)[number]
@@ -40,14 +43,20 @@ export interface ThoughtReader {
   thinks(): boolean | null
 }
 
-/** How much of the end may yet be the tag that closes thoughts, with the white space before it, which is no part of them. */
+/**
+ * How much of the end may yet be the tag that closes thoughts, with the white space before it, which is no part of
+ * them.
+ */
 const heldAtEnd = (text: string): number => {
   let tag = Math.min(CLOSE.length - 1, text.length)
   while (!CLOSE.startsWith(text.slice(text.length - tag))) tag -= 1
   return text.length - text.slice(0, text.length - tag).trimEnd().length
 }
 
-/** Reads thoughts and text out of an answer, piece by piece. The white space around thoughts, and line ends before the text, are part of neither. */
+/**
+ * Reads thoughts and text out of an answer, piece by piece. The white space around thoughts, and line ends before the
+ * text, are part of neither.
+ */
 export const readThoughts = (start: Start): ThoughtReader => {
   let at: Start | 'behind' = start
   let held = ''

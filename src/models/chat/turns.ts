@@ -1,7 +1,7 @@
 /**
- * A rendered conversation as ids. The template's own special tokens are ids; the same letters inside a message are text, so that no
- * message can end its turn or begin another's. A mark before each such place in a message says so; it is a noncharacter of Unicode
- * that stands nowhere else in the conversation, and no text that is encoded has it.
+ * A rendered conversation as ids. The template's own special tokens are ids; the same letters inside a message are
+ * text, so that no message can end its turn or begin another's. A mark before each such place in a message says so; it
+ * is a noncharacter of Unicode that stands nowhere else in the conversation, and no text that is encoded has it.
  */
 import type { Turns } from '../tokenizer/types.ts'
 

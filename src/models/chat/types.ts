@@ -4,7 +4,10 @@ import { isRaw } from './exact.ts'
 /** The longest source of a chat template, in UTF-16 units; published ones have up to 20,000. */
 export const MOST_TEMPLATE = 1 << 16
 
-/** A call as templates show it: arguments are JSON's values, or the text of what is no JSON, as of an answer that was cut off. */
+/**
+ * A call as templates show it: arguments are JSON's values, or the text of what is no JSON, as of an answer that was
+ * cut off.
+ */
 export interface CallOf {
   readonly name: string
   readonly arguments: unknown
@@ -83,7 +86,10 @@ export interface ChatOptions {
 export interface Asked {
   /** What is fed before the answer: the rest of the turn before, and the message. */
   readonly ids: Int32Array
-  /** The session holds what a rendering of the whole conversation has; false: earlier turns would be rendered otherwise by now. */
+  /**
+   * The session holds what a rendering of the whole conversation has; false: earlier turns would be rendered otherwise
+   * by now.
+   */
   readonly exact: boolean
 }
 

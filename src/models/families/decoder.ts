@@ -1,6 +1,6 @@
 /**
- * Decoders of the kind that Llama made common (Touvron et al., "LLaMA", 2023): every layer has attention, then a gated MLP or a mixture
- * of experts. Families say in a `DecoderPlan` what sets them apart.
+ * Decoders of the kind that Llama made common (Touvron et al., "LLaMA", 2023): every layer has attention, then a gated
+ * MLP or a mixture of experts. Families say in a `DecoderPlan` what sets them apart.
  *
  *   x ← x + attention(norm(x));  x ← x + feed(norm(x)), where some norm what is added too
  *
@@ -61,8 +61,8 @@ export interface DecoderPlan {
   /** The layers that have experts in place of the MLP; default: none. */
   readonly experts?: { readonly plan: MixturePlan; readonly includes: (layer: number) => boolean }
   /**
-   * Names of four norms: before attention, before the MLP, of what attention gives and of what the MLP gives. Default: the two of Llama,
-   * which normalises only before.
+   * Names of four norms: before attention, before the MLP, of what attention gives and of what the MLP gives. Default:
+   * the two of Llama, which normalises only before.
    */
   readonly norms?: readonly [attention: string, feed: string, afterAttention: string, afterFeed: string]
 }

@@ -1,6 +1,7 @@
 /**
- * Falcon-H1 (Zuo et al., "Falcon-H1: A Family of Hybrid-Head Language Models", 2025): in every layer Mamba-2 and attention read one norm side
- * by side and their outputs are added. Many of its parts are multiplied by numbers of the configuration.
+ * Falcon-H1 (Zuo et al., "Falcon-H1: A Family of Hybrid-Head Language Models", 2025): in every layer Mamba-2 and
+ * attention read one norm side by side and their outputs are added. Many of its parts are multiplied by numbers of the
+ * configuration.
  */
 import { z } from 'zod'
 import type { Value } from '../../engine/builder-types.ts'

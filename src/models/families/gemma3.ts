@@ -1,7 +1,7 @@
 /**
- * Gemma 3 (Gemma Team, "Gemma 3 Technical Report", 2025), its text model: alone (`gemma3_text`) or as the part `text_config` of a
- * package that also sees pictures (`gemma3`), whose tensors for pictures are passed over. Most layers see a window and turn by one
- * base, every sixth sees all positions and turns by another.
+ * Gemma 3 (Gemma Team, "Gemma 3 Technical Report", 2025), its text model: alone (`gemma3_text`) or as the part
+ * `text_config` of a package that also sees pictures (`gemma3`), whose tensors for pictures are passed over. Most
+ * layers see a window and turn by one base, every sixth sees all positions and turns by another.
  */
 import { z } from 'zod'
 import { readBySchema, size } from '../config.ts'

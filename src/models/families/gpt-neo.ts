@@ -1,6 +1,7 @@
 /**
- * GPT-Neo (Black, Gao, Wang, Leahy, Biderman, "GPT-Neo", 2021), which TinyStories uses: GPT-2 whose layers see all positions (`global`) or
- * a window (`local`), and whose scores are not divided by √d. Sizes: C channels, H heads of d channels, F channels inside the MLP.
+ * GPT-Neo (Black, Gao, Wang, Leahy, Biderman, "GPT-Neo", 2021), which TinyStories uses: GPT-2 whose layers see all
+ * positions (`global`) or a window (`local`), and whose scores are not divided by √d. Sizes: C channels, H heads of d
+ * channels, F channels inside the MLP.
  */
 import { z } from 'zod'
 import { readBySchema, refuseConfig, size } from '../config.ts'
@@ -29,7 +30,8 @@ const gptNeoConfig = z.looseObject({
 
 /** The kind of each of L layers. */
 const kindsOf = (types: readonly (readonly [readonly Kind[], number])[], L: number): readonly Kind[] => {
-  // How often kinds repeat may be any number in the file: at most one layer too many is listed, which is enough to refuse it.
+  // How often kinds repeat may be any number in the file: at most one layer too many is listed, which is enough to
+  // refuse it.
   const kinds = types.flatMap(([kinds, times]) => Array.from({ length: Math.min(times, L + 1) }, () => kinds).flat())
   if (kinds.length === L) return kinds
   return refuseConfig(

@@ -1,7 +1,7 @@
 /**
- * GPT-NeoX (Black et al., "GPT-NeoX-20B", 2022), which Pythia is: attention and MLP side by side on one residual stream, and only the first
- * channels of a head turn. The file has the rows of q, k and v of each head side by side in one matrix. Sizes: C channels, H heads of d
- * channels, F channels inside the MLP.
+ * GPT-NeoX (Black et al., "GPT-NeoX-20B", 2022), which Pythia is: attention and MLP side by side on one residual
+ * stream, and only the first channels of a head turn. The file has the rows of q, k and v of each head side by side in
+ * one matrix. Sizes: C channels, H heads of d channels, F channels inside the MLP.
  */
 import { z } from 'zod'
 import { readBySchema, refuseConfig, size } from '../config.ts'

@@ -1,12 +1,12 @@
 /**
- * GPT-2 (Radford, Wu, Child, Luan, Amodei, Sutskever, "Language Models are Unsupervised Multitask Learners", 2019) as a stateful
- * decoder: folders of Hugging Face as they are. A context is its key and value caches and how many positions are active; what
- * the first tokens do and what every later one does is the same step. Sizes: L layers, C channels, H heads, F channels inside
- * the MLP, P positions, V tokens.
+ * GPT-2 (Radford, Wu, Child, Luan, Amodei, Sutskever, "Language Models are Unsupervised Multitask Learners", 2019) as a
+ * stateful decoder: folders of Hugging Face as they are. A context is its key and value caches and how many positions
+ * are active; what the first tokens do and what every later one does is the same step. Sizes: L layers, C channels, H
+ * heads, F channels inside the MLP, P positions, V tokens.
  *
  * Tensor names stand with `transformer.` in front, or without. The four projections of a layer are `Conv1D`: stored
- * [inputs, outputs], y = x · W + b. In packages that Continuo quantised they have outputs first, like every quantised matrix, and in
- * GGUF files too.
+ * [inputs, outputs], y = x · W + b. In packages that Continuo quantised they have outputs first, like every quantised
+ * matrix, and in GGUF files too.
  */
 import { z } from 'zod'
 import { buildGraph } from '../../engine/builder.ts'

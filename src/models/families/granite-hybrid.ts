@@ -1,7 +1,7 @@
 /**
- * Granite 4.0-H (IBM, `granitemoehybrid`): layers of Mamba-2 and a few of attention, mostly without positions, and behind each an MLP that
- * all tokens share; larger models have experts beside it, which are weighed by softmax over the scores of the chosen alone. With the factors
- * e, r, a and s of its configuration
+ * Granite 4.0-H (IBM, `granitemoehybrid`): layers of Mamba-2 and a few of attention, mostly without positions, and
+ * behind each an MLP that all tokens share; larger models have experts beside it, which are weighed by softmax over the
+ * scores of the chosen alone. With the factors e, r, a and s of its configuration
  *
  *   x = e · embed[id];  x ← x + r · mixer(rms(x));  x ← x + r · mlp(rms(x));  logits = head · rms(x) / s;  scores · a
  *

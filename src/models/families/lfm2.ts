@@ -1,5 +1,6 @@
 /**
- * LFM2 (Liquid AI, "LFM2 Technical Report", 2025): short convolutions between two gates, and a few layers of attention. A layer is
+ * LFM2 (Liquid AI, "LFM2 Technical Report", 2025): short convolutions between two gates, and a few layers of attention.
+ * A layer is
  *
  *   x ← x + op(rms(x));  x ← x + w2(silu(w1 n) · w3 n), n = rms(x)
  *   convolution: B, C, u = in_proj n;  out = out_proj(C · conv(B · u)), without an activation
@@ -44,7 +45,10 @@ const schema = z.looseObject({
 })
 type Config = z.infer<typeof schema>
 
-/** Channels inside the MLP: two thirds of what is written, rounded up, unless the package says that it is adjusted already. */
+/**
+ * Channels inside the MLP: two thirds of what is written, rounded up, unless the package says that it is adjusted
+ * already.
+ */
 const innerOf = (config: Config): number => {
   const told = config.block_ff_dim ?? config.intermediate_size
   if (told == null) return refuseConfig('has neither block_ff_dim nor intermediate_size')
@@ -59,7 +63,10 @@ const attendingOf = ({ layer_types: types, full_attn_idxs: places, num_hidden_la
   return (layer: number): boolean => (types == null ? places!.includes(layer) : types[layer] === 'full_attention')
 }
 
-/** Declares the constants and states of short convolutions; what it returns computes a layer's output from its normed input. */
+/**
+ * Declares the constants and states of short convolutions; what it returns computes a layer's output from its normed
+ * input.
+ */
 const shortConvolution = (g: GraphBuilder, layers: LayerKind, C: number, T: number, biased: boolean) => {
   const { index } = layers
   const inward = linear(g, layers, 'conv.in_proj', [3 * C, C], biased)

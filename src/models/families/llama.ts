@@ -1,6 +1,6 @@
 /**
- * Llama and the families that differ from it in a detail: Mistral (a window, where its configuration names one), Qwen2 (biases on q, k
- * and v). Folders of Hugging Face as they are; SmolLM2 and others say that they are `llama`.
+ * Llama and the families that differ from it in a detail: Mistral (a window, where its configuration names one), Qwen2
+ * (biases on q, k and v). Folders of Hugging Face as they are; SmolLM2 and others say that they are `llama`.
  */
 import { z } from 'zod'
 import { readBySchema, size } from '../config.ts'

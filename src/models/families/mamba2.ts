@@ -1,7 +1,7 @@
 /**
- * Mamba-2 (Dao, Gu, 2024): one mixer a layer (layers/mamba2-mixer.ts), no attention, a state of constant size. Two forms of packages: those
- * converted for Hugging Face's library, and the authors' own (state-spaces/mamba2-*), whose configuration has other names and whose
- * embedding is `backbone.embedding`.
+ * Mamba-2 (Dao, Gu, 2024): one mixer a layer (layers/mamba2-mixer.ts), no attention, a state of constant size. Two
+ * forms of packages: those converted for Hugging Face's library, and the authors' own (state-spaces/mamba2-*), whose
+ * configuration has other names and whose embedding is `backbone.embedding`.
  *
  * The norm behind the gate is taken within each of the groups of B and C, as the authors' package and llama.cpp do.
  */

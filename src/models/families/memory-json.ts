@@ -1,6 +1,6 @@
 /**
- * memory.json beside a decoder's config.json: how its context is kept outside of its attention (docs/infinite-context.md). The file may
- * leave members out, which then have their defaults; it may have no others.
+ * memory.json beside a decoder's config.json: how its context is kept outside of its attention
+ * (docs/infinite-context.md). The file may leave members out, which then have their defaults; it may have no others.
  */
 import { existsSync } from 'node:fs'
 import { join } from 'node:path'
@@ -112,7 +112,10 @@ const sentenceOf = ({ path, message }: SchemaFault, parsed: unknown): string => 
   return `${path.join('.')}: ${message}${got}.`
 }
 
-/** The file's content with its defaults. Throws INVALID for members that it cannot have, and for numbers that do not fit together. */
+/**
+ * The file's content with its defaults. Throws INVALID for members that it cannot have, and for numbers that do not fit
+ * together.
+ */
 export const readMemoryJson = (parsed: unknown): MemoryJson => {
   const result = schema.safeParse(parsed)
   if (!result.success) {
@@ -220,8 +223,8 @@ export const payloadBytes = (
 }
 
 /**
- * memory.json for a model of these sizes: the defaults, halved until their list fits the model's positions; tokens that the vocabulary
- * lacks are null. Throws INVALID for a model with too few positions.
+ * memory.json for a model of these sizes: the defaults, halved until their list fits the model's positions; tokens that
+ * the vocabulary lacks are null. Throws INVALID for a model with too few positions.
  */
 export const defaultMemory = (model: MemoryModel): MemoryJson => {
   const { tokens, ...defaults } = schema.parse({ format: 'continuo-memory/1' })
@@ -272,7 +275,10 @@ export interface OuterMemory {
 /** Beside memory.json: the tensors that it asks for. */
 export const MEMORY_FILE = 'memory.safetensors'
 
-/** memory.json of a folder, for a context kept outside or for an ngram memory; undefined: it has none. Throws INVALID for one that cannot be. */
+/**
+ * memory.json of a folder, for a context kept outside or for an ngram memory; undefined: it has none. Throws INVALID
+ * for one that cannot be.
+ */
 export const readMemory = async (dir: string): Promise<OuterMemory | NgramMemory | undefined> => {
   const path = join(dir, 'memory.json')
   if (!existsSync(path)) return undefined

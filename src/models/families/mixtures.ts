@@ -1,6 +1,6 @@
 /**
- * Decoders whose MLP is a mixture of experts: Qwen3-MoE (Qwen3 in everything else) and Mixtral (Mistral in everything else; Jiang et al.,
- * "Mixtral of Experts", 2024).
+ * Decoders whose MLP is a mixture of experts: Qwen3-MoE (Qwen3 in everything else) and Mixtral (Mistral in everything
+ * else; Jiang et al., "Mixtral of Experts", 2024).
  */
 import { z } from 'zod'
 import { readBySchema, refuseConfig, size } from '../config.ts'

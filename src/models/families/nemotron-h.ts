@@ -1,7 +1,7 @@
 /**
- * Nemotron-H (NVIDIA, "Nemotron-H: A Family of Accurate and Efficient Hybrid Mamba-Transformer Models", 2025): one operation a layer, as the
- * pattern says: M Mamba-2 with a grouped norm, * attention without positions, - an MLP with relu², E a mixture of such MLPs beside one that
- * all tokens share. x ← x + op(rms(x)).
+ * Nemotron-H (NVIDIA, "Nemotron-H: A Family of Accurate and Efficient Hybrid Mamba-Transformer Models", 2025): one
+ * operation a layer, as the pattern says: M Mamba-2 with a grouped norm, * attention without positions, - an MLP with
+ * relu², E a mixture of such MLPs beside one that all tokens share. x ← x + op(rms(x)).
  */
 import { z } from 'zod'
 import { keyHeadsOf, readBySchema, refuseConfig, size } from '../config.ts'

@@ -1,7 +1,8 @@
 /**
- * An ngram memory behind a model of another family (docs/ngram.md): the model's logits are the base to which the memory adds its votes, so the
- * model learns the text that it reads without having been trained for it. memory.json says so: `{ "kind": "ngram", "slots": 58368 }`; with
- * `"learned": true` it begins with the numbers of memory.safetensors beside it.
+ * An ngram memory behind a model of another family (docs/ngram.md): the model's logits are the base to which the memory
+ * adds its votes, so the model learns the text that it reads without having been trained for it. memory.json says so:
+ * `{ "kind": "ngram", "slots": 58368 }`; with `"learned": true` it begins with the numbers of memory.safetensors beside
+ * it.
  */
 import { z } from 'zod'
 import type { Block, Declaration, Graph, Node, OpNode } from '../../engine/graph.ts'
@@ -21,7 +22,9 @@ export const ngramSlots = z.int().min(LEAST_SLOTS).max(MOST_SLOTS).multipleOf(2)
 /** A memory that learns from its own draws goes round in circles. */
 export const ngramLearn = z.enum(NGRAM_LEARN).default('read')
 
-/** The tensor of what other texts taught the votes before: of a package of the family ngram, and of memory.safetensors. */
+/**
+ * The tensor of what other texts taught the votes before: of a package of the family ngram, and of memory.safetensors.
+ */
 export const LEARNED = 'learned'
 
 const schema = z.strictObject({
@@ -69,8 +72,8 @@ const renamed = (nodes: readonly Node[], from: string, to: string): readonly Nod
   })
 
 /**
- * The graph of a language model with the memory behind it: its step goes on to the logits and through the memory, and what it returns as the
- * hidden vector are the memory's logits. Throws INVALID for a model that cannot have one.
+ * The graph of a language model with the memory behind it: its step goes on to the logits and through the memory, and
+ * what it returns as the hidden vector are the memory's logits. Throws INVALID for a model that cannot have one.
  */
 export const withNgramMemory = (
   graph: Graph,

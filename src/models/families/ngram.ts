@@ -1,6 +1,7 @@
 /**
- * A model without a network: an ngram memory alone (docs/ngram.md). It begins with no knowledge of any text, or with weights that other texts taught
- * how far to believe what followed before, and learns the text that it reads. Its tokens are bytes.
+ * A model without a network: an ngram memory alone (docs/ngram.md). It begins with no knowledge of any text, or with
+ * weights that other texts taught how far to believe what followed before, and learns the text that it reads. Its
+ * tokens are bytes.
  */
 import { z } from 'zod'
 import { buildGraph } from '../../engine/builder.ts'

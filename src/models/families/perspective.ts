@@ -1,10 +1,11 @@
 /**
- * The perspective family: recurrent layers whose channels forget at their own pace (PDR), windowed attention, and feed-forward parts that are
- * ternary experts on a torus, read from a store. Behind the last layer stand a projection on half-spaces (SPP), decoding from several
- * perspectives (MPD), a hyperdimensional memory (HDM) and adaptation between messages (FMEA). docs/perspective.md has the equations.
+ * The perspective family: recurrent layers whose channels forget at their own pace (PDR), windowed attention, and
+ * feed-forward parts that are ternary experts on a torus, read from a store. Behind the last layer stand a projection
+ * on half-spaces (SPP), decoding from several perspectives (MPD), a hyperdimensional memory (HDM) and adaptation
+ * between messages (FMEA). docs/perspective.md has the equations.
  *
- * Sizes: L layers, D channels, E channels and r keys of a recurrent layer, H query heads and Hkv key heads of d channels, W positions of the
- * window, N experts of I channels, of which a token goes to K, V tokens, R recent tokens.
+ * Sizes: L layers, D channels, E channels and r keys of a recurrent layer, H query heads and Hkv key heads of d
+ * channels, W positions of the window, N experts of I channels, of which a token goes to K, V tokens, R recent tokens.
  */
 import { buildGraph, type GraphBuilder } from '../../engine/builder.ts'
 import { type Matrix, type Member, type Part, plus, ring, type Table, type Value } from '../../engine/builder-types.ts'

@@ -1,15 +1,16 @@
 /**
- * Hybrid Qwen: Qwen3-Next and Qwen3.5, one architecture in three packings (Yang et al., "Qwen3 Technical Report", 2025, and the published
- * configurations). Most layers are Gated DeltaNet (layers/delta-net.ts), every fourth attends with a gate on its output:
+ * Hybrid Qwen: Qwen3-Next and Qwen3.5, one architecture in three packings (Yang et al., "Qwen3 Technical Report", 2025,
+ * and the published configurations). Most layers are Gated DeltaNet (layers/delta-net.ts), every fourth attends with a
+ * gate on its output:
  *
  *   x ← x + mixer(rms(x));  x ← x + feed(rms(x))        norms multiply by 1 + weight, all but the DeltaNet's
  *
- * `qwen3_5` and `qwen3_5_moe` are multimodal packages, whose text model stands in `text_config` and under `model.language_model.`; their
- * vision is passed over, and so are the layers that predict several tokens (`mtp.`). With text all three sections of their positions are
- * equal: plain rotary positions.
+ * `qwen3_5` and `qwen3_5_moe` are multimodal packages, whose text model stands in `text_config` and under
+ * `model.language_model.`; their vision is passed over, and so are the layers that predict several tokens (`mtp.`).
+ * With text all three sections of their positions are equal: plain rotary positions.
  *
- * Sizes: C channels, H query heads and G key heads of d channels; Hk heads of keys of K channels and Hv of values of N; T taps; F
- * channels inside an MLP.
+ * Sizes: C channels, H query heads and G key heads of d channels; Hk heads of keys of K channels and Hv of values of N;
+ * T taps; F channels inside an MLP.
  */
 import { z } from 'zod'
 import type { GraphBuilder } from '../../engine/builder.ts'

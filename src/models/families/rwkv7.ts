@@ -1,10 +1,10 @@
 /**
- * RWKV-7 (x070). The forward pass is that of the inference code in github.com/BlinkDL/RWKV-LM (RWKV-v7); letters below are
- * the paper's. Sizes: L layers, C channels, H heads of N channels, F channels inside the channel mix, V tokens.
+ * RWKV-7 (x070). The forward pass is that of the inference code in github.com/BlinkDL/RWKV-LM (RWKV-v7); letters below
+ * are the paper's. Sizes: L layers, C channels, H heads of N channels, F channels inside the channel mix, V tokens.
  *
- * Two sets of tensor names load: the official checkpoints' (`blocks.0.att.key.weight`) and those of flash-linear-attention's
- * Hugging Face models (`model.layers.0.attn.k_proj.weight`). They differ in the low-rank matrices too: official w1 is [C, D],
- * w2 [D, C], used from the right; fla stores Linear weights [out, in].
+ * Two sets of tensor names load: the official checkpoints' (`blocks.0.att.key.weight`) and those of
+ * flash-linear-attention's Hugging Face models (`model.layers.0.attn.k_proj.weight`). They differ in the low-rank
+ * matrices too: official w1 is [C, D], w2 [D, C], used from the right; fla stores Linear weights [out, in].
  */
 import { z } from 'zod'
 import { buildGraph, type GraphBuilder } from '../../engine/builder.ts'

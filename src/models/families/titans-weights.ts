@@ -34,8 +34,8 @@ export interface LayerWeights {
 }
 
 /**
- * Takes the tensors of all layers. What every layer has is a family over l; what only layers of some composition have is taken
- * one by one where compositions differ.
+ * Takes the tensors of all layers. What every layer has is a family over l; what only layers of some composition have
+ * is taken one by one where compositions differ.
  */
 export const layerWeights = (
   g: GraphBuilder,

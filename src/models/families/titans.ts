@@ -1,10 +1,11 @@
 /**
- * Titans: layers that carry, beside windowed attention, a matrix memory that is trained by every token it reads. Behrouz, Zhong,
- * Mirrokni, "Titans: Learning to Memorize at Test Time" (2025), compositions MAC, MAG and MAL; the levels are those of Behrouz,
- * Razaviyayn, Zhong, Mirrokni, "Nested Learning" (2025); docs/titans.md has the equations and says where they depart from the papers.
+ * Titans: layers that carry, beside windowed attention, a matrix memory that is trained by every token it reads.
+ * Behrouz, Zhong, Mirrokni, "Titans: Learning to Memorize at Test Time" (2025), compositions MAC, MAG and MAL; the
+ * levels are those of Behrouz, Razaviyayn, Zhong, Mirrokni, "Nested Learning" (2025); docs/titans.md has the equations
+ * and says where they depart from the papers.
  *
- * Sizes: L layers, D channels, H query heads and Hkv key heads of d channels, P persistent tokens, Hm memory heads of N channels
- * (E = Hm·N), K levels, W taps, V tokens.
+ * Sizes: L layers, D channels, H query heads and Hkv key heads of d channels, P persistent tokens, Hm memory heads of N
+ * channels (E = Hm·N), K levels, W taps, V tokens.
  */
 import { buildGraph, type GraphBuilder } from '../../engine/builder.ts'
 import { type Index, ring, type Table, type Value, type Vector } from '../../engine/builder-types.ts'
@@ -46,7 +47,9 @@ const layerState = (g: GraphBuilder, config: TitansConfig, l: Index) => {
 }
 type LayerState = ReturnType<typeof layerState>
 
-/** The tables of `layerState` that have levels, and what attention sees: with layers of both kinds, the sliding window. */
+/**
+ * The tables of `layerState` that have levels, and what attention sees: with layers of both kinds, the sliding window.
+ */
 const declaredMemory = ({ memory, composition, sliding_window, segment_size }: TitansConfig): MemoryDeclaration => {
   const levels = memory.levels.map((_, level) => level)
   const slow = levels.filter((level) => memory.levels[level]! > 1)

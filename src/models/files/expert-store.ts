@@ -1,7 +1,8 @@
 /**
- * Mixtures whose experts are read from a store (docs/experts.md): the graph of a family that has its experts as stacks of matrices in memory
- * becomes one that asks the store for them. The numbers are the same bits. Where every layer has experts, each layer also tells the store
- * which experts the next ones are likely to want, by their own norms and routers on this layer's input.
+ * Mixtures whose experts are read from a store (docs/experts.md): the graph of a family that has its experts as stacks
+ * of matrices in memory becomes one that asks the store for them. The numbers are the same bits. Where every layer has
+ * experts, each layer also tells the store which experts the next ones are likely to want, by their own norms and
+ * routers on this layer's input.
  */
 import { existsSync } from 'node:fs'
 import { join } from 'node:path'
@@ -75,10 +76,15 @@ const moved = (
   })
 }
 
-/** What the index of all layers is called where every layer has experts, and how many there are; null: routes are not predicted. */
+/**
+ * What the index of all layers is called where every layer has experts, and how many there are; null: routes are not
+ * predicted.
+ */
 type Ahead = { readonly index: string; readonly layers: number } | null
 
-/** Nodes that stand in the loop over the layers and are there for a layer only that has another one `ahead` layers on. */
+/**
+ * Nodes that stand in the loop over the layers and are there for a layer only that has another one `ahead` layers on.
+ */
 const unlessLast = (nodes: readonly Node[], { index, layers }: NonNullable<Ahead>, ahead: number): readonly Node[] =>
   Array.from({ length: ahead }, (_, i) => layers - 1 - i).reduce<readonly Node[]>(
     (otherwise, equals) => [{ branch: index, equals, nodes: [], otherwise }],
@@ -106,7 +112,10 @@ const hintsOf = (
   return [now, ...later]
 }
 
-/** Nodes with experts of a store in place of products with stacks; `shapes` loses the values that are written no more, and gets new ones. */
+/**
+ * Nodes with experts of a store in place of products with stacks; `shapes` loses the values that are written no more,
+ * and gets new ones.
+ */
 const rewritten = (nodes: readonly Node[], shapes: Map<string, Declaration>, ahead: Ahead): readonly Node[] => {
   const product = (stack: string): number =>
     nodes.findIndex((node) => isOp(node) && node.op === 'routed' && nameOf(node.in![2]!) === stack)
@@ -187,7 +196,10 @@ const headerOf = (dir: string, path: string): LayerHeader => {
   }
 }
 
-/** The store beside a mixture's weights, as the headers of its files say; null: there is none. Throws REFUSED for a file that cannot be read. */
+/**
+ * The store beside a mixture's weights, as the headers of its files say; null: there is none. Throws REFUSED for a file
+ * that cannot be read.
+ */
 export const readStore = (dir: string, graph: Graph): (ExpertStore & { readonly coding: number }) | null => {
   const folder = storeOf(dir)
   if (!existsSync(folder)) return null

@@ -1,6 +1,6 @@
 /**
- * Where the matrices of a model's experts lie in its files: what a store is packed from (docs/experts.md). Of a `perspective` package
- * that is experts.safetensors; of other mixtures what their graph declares as stacks of matrices.
+ * Where the matrices of a model's experts lie in its files: what a store is packed from (docs/experts.md). Of a
+ * `perspective` package that is experts.safetensors; of other mixtures what their graph declares as stacks of matrices.
  */
 import { join } from 'node:path'
 import { z } from 'zod'

@@ -1,6 +1,6 @@
 /**
- * generation_config.json: which tokens end a text, and how its publisher samples. The ends count before those of config.json; the
- * sampling is a default for whoever asks for it.
+ * generation_config.json: which tokens end a text, and how its publisher samples. The ends count before those of
+ * config.json; the sampling is a default for whoever asks for it.
  */
 import { join } from 'node:path'
 import { z } from 'zod'

@@ -79,8 +79,9 @@ const endsOf = (
 }
 
 /**
- * The tokenizer of a package: tokenizer.json, else that of the GGUF file, else RWKV's vocabulary (rwkv_vocab_*.txt), else vocab.json
- * with merges.txt, else bytes where the model has 256 ids. Throws INVALID for one that cannot be used, naming it.
+ * The tokenizer of a package: tokenizer.json, else that of the GGUF file, else RWKV's vocabulary (rwkv_vocab_*.txt),
+ * else vocab.json with merges.txt, else bytes where the model has 256 ids. Throws INVALID for one that cannot be used,
+ * naming it.
  */
 export const readText = async (
   from: TextSource,

@@ -1,6 +1,6 @@
 /**
- * Writes model packages: a safetensors file whose tensors come piece by piece and in any order, inside a folder that appears
- * whole or not at all.
+ * Writes model packages: a safetensors file whose tensors come piece by piece and in any order, inside a folder that
+ * appears whole or not at all.
  */
 import { randomBytes } from 'node:crypto'
 import { type FileHandle, mkdir, open, rename, rm } from 'node:fs/promises'
@@ -30,9 +30,9 @@ const numberBytes = ({ shape, bytes }: TensorSpec): number =>
   )
 
 /**
- * The header of a file with these tensors, and where in the file each begins. Tensors of wide numbers come first, and among
- * equals the names decide: thus every tensor begins at a multiple of its number's size, which readers that map the file
- * (safetensors' own among them) rely on.
+ * The header of a file with these tensors, and where in the file each begins. Tensors of wide numbers come first, and
+ * among equals the names decide: thus every tensor begins at a multiple of its number's size, which readers that map
+ * the file (safetensors' own among them) rely on.
  */
 export const layOut = (
   tensors: readonly TensorSpec[],
@@ -89,9 +89,10 @@ export const writeTensors = async <T>(
 const DENIED: ReadonlySet<string | undefined> = new Set(['EACCES', 'EPERM', 'EROFS'])
 
 /**
- * `fill` writes synced files into a temporary folder beside `folder`, which then takes its name: after a kill or a power cut
- * there is all of it or nothing (and `folder.XXXXXXXX.tmp`, which no reader opens). `folder` may be there if it is empty. Throws
- * UNAVAILABLE or DENIED where the file system refuses; what else `fill` throws passes, and nothing is left of the folder.
+ * `fill` writes synced files into a temporary folder beside `folder`, which then takes its name: after a kill or a
+ * power cut there is all of it or nothing (and `folder.XXXXXXXX.tmp`, which no reader opens). `folder` may be there if
+ * it is empty. Throws UNAVAILABLE or DENIED where the file system refuses; what else `fill` throws passes, and nothing
+ * is left of the folder.
  */
 export const writeFolder = async <T>(folder: string, fill: (temporary: string) => Promise<T>): Promise<T> => {
   const target = resolve(folder)

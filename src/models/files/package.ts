@@ -1,7 +1,7 @@
 /**
- * What `--model` names, resolved in one place: a folder with config.json and its weights (safetensors or pytorch_model.bin, in one file
- * or in shards with an index), an RWKV-7 file as its author publishes it or the folder that holds it, a GGUF file or the folder that
- * holds it. Headers are read, weights are not.
+ * What `--model` names, resolved in one place: a folder with config.json and its weights (safetensors or
+ * pytorch_model.bin, in one file or in shards with an index), an RWKV-7 file as its author publishes it or the folder
+ * that holds it, a GGUF file or the folder that holds it. Headers are read, weights are not.
  */
 import type { BigIntStats } from 'node:fs'
 import { readdir, stat } from 'node:fs/promises'
@@ -79,7 +79,10 @@ export const readConfig = async (dir: string): Promise<Config> => {
   return config.data
 }
 
-/** The family of a configuration. Throws INVALID for one that Continuo does not know, and for quantised weights of others. */
+/**
+ * The family of a configuration. Throws INVALID for one that Continuo does not know, and for quantised weights of
+ * others.
+ */
 const familyOf = (path: string, config: Config): Family => {
   quantizationOf(config)
   const family = families.get(config.model_type)
@@ -117,7 +120,8 @@ const refuseForeign = async (file: string): Promise<void> => {
   const what = foreign(bytes)
   if (what !== null) throw invalid(`${file} ${what}`)
   const first = Buffer.from(bytes.subarray(0, 4))
-  // Safetensors begin with a length and an object, files of torch.save as a zip archive: those are told by name when their headers were read.
+  // Safetensors begin with a length and an object, files of torch.save as a zip archive: those are told by name when
+  // their headers were read.
   const isOther = bytes[8] === 0x7b || first.equals(ZIP)
   if (file.endsWith('.gguf') && first.toString('latin1') !== 'GGUF' && !isOther)
     throw invalid(
@@ -276,7 +280,10 @@ const openFile = async (path: string, file: string): Promise<Package> => {
   )
 }
 
-/** `named`: a path, or owner/name of a model in a cache. Throws INVALID where it names no model, or one that Continuo does not read; the message says what would be read. */
+/**
+ * `named`: a path, or owner/name of a model in a cache. Throws INVALID where it names no model, or one that Continuo
+ * does not read; the message says what would be read.
+ */
 export const readPackage = async (named: string, judge: Judge = () => {}): Promise<Package> => {
   const path = await findModel(named)
   const found = await stat(path).catch((cause) => {

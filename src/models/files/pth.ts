@@ -1,6 +1,7 @@
 /**
- * RWKV-7 as its author publishes it: one file of torch.save, its vocabulary beside it, and no config.json. Sizes follow from the
- * shapes (rwkv7.ts). Older and experimental models of the same author have other tensors and are refused by name.
+ * RWKV-7 as its author publishes it: one file of torch.save, its vocabulary beside it, and no config.json. Sizes follow
+ * from the shapes (rwkv7.ts). Older and experimental models of the same author have other tensors and are refused by
+ * name.
  */
 import type { TensorEntry } from '../../engine/native.ts'
 import { ContinuoError } from '../../errors.ts'
@@ -12,7 +13,10 @@ export const PTH_CONFIG = { model_type: 'rwkv7' } as const
 const OWN =
   /^(?:ln[012]\.(?:weight|bias)|att\.(?:x_[rwkvag]|[wavg][012]|k_k|k_a|r_k|(?:receptance|key|value|output)\.weight|ln_x\.(?:weight|bias))|ffn\.(?:x_k|(?:key|value)\.weight))$/
 
-/** Checks by their names that the tensors of a .pth file are those of an RWKV-7 model. Throws INVALID, naming what the file has instead. */
+/**
+ * Checks by their names that the tensors of a .pth file are those of an RWKV-7 model. Throws INVALID, naming what the
+ * file has instead.
+ */
 export const checkPth = (file: string, tensors: readonly TensorEntry[]): void => {
   const names = new Set(tensors.map(({ name }) => name))
   const refuse = (what: string, because: string): never => {

@@ -21,8 +21,8 @@ const NAMES = {
 } as const
 
 /**
- * What generation_config.json recommends, with the defaults of that format: without do_sample the likeliest token, which penalties change
- * too. Throws INVALID where it says nothing, and for numbers that a request cannot have.
+ * What generation_config.json recommends, with the defaults of that format: without do_sample the likeliest token,
+ * which penalties change too. Throws INVALID where it says nothing, and for numbers that a request cannot have.
  */
 export const recommendedSampling = (dir: string, sampling: SamplingDefaults | null): Recommended => {
   const refuse = (why: string): never => {

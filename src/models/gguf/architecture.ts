@@ -8,7 +8,9 @@ export interface Numbers {
   readonly ropeFactors: readonly number[] | null
 }
 
-/** Config and tensors as the family's own packages have them. Throws INVALID for metadata that describe no such model. */
+/**
+ * Config and tensors as the family's own packages have them. Throws INVALID for metadata that describe no such model.
+ */
 export type Architecture = (
   keys: Keys,
   tensors: readonly TensorEntry[],
@@ -27,13 +29,16 @@ export const both = (from: string, to: string): Readonly<Record<string, string>>
 /** The shape of a vector that the file has with more than one axis. */
 export const flat = ({ shape }: TensorEntry): readonly number[] => [shape.reduce((all, extent) => all * extent, 1)]
 
-/** The shape of a tensor; of the taps of a convolution, [channels, taps] in the file, with the axis between them that packages have. */
+/**
+ * The shape of a tensor; of the taps of a convolution, [channels, taps] in the file, with the axis between them that
+ * packages have.
+ */
 export const taps = ({ name, shape }: TensorEntry): readonly number[] =>
   /\.conv(?:1d)?\.weight$/.test(name) && shape.length === 2 ? [shape[0]!, 1, shape[1]!] : shape
 
 /**
- * The tensors under other names: `{l}` stands for the number of a layer on both sides. A tensor that no rule names keeps its own
- * name, so that the family refuses it.
+ * The tensors under other names: `{l}` stands for the number of a layer on both sides. A tensor that no rule names
+ * keeps its own name, so that the family refuses it.
  */
 export const renamed = (
   tensors: readonly TensorEntry[],

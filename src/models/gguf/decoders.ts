@@ -1,6 +1,7 @@
 /**
- * Llama, Qwen2, Qwen3, their mixtures and Gemma 3 in GGUF, as llama.cpp's converter writes them. In the architecture `llama` the rows of q and k
- * are permuted within each head, for turning neighbours: row 2i of the file is the family's row i, row 2i + 1 its row i + d/2.
+ * Llama, Qwen2, Qwen3, their mixtures and Gemma 3 in GGUF, as llama.cpp's converter writes them. In the architecture
+ * `llama` the rows of q and k are permuted within each head, for turning neighbours: row 2i of the file is the family's
+ * row i, row 2i + 1 its row i + d/2.
  */
 import type { View } from '../../engine/graph.ts'
 import type { TensorEntry } from '../../engine/native.ts'
@@ -160,7 +161,9 @@ export const qwen3moe: Architecture = (keys, tensors, numbers) => ({
   tensors: renamed(tensors, { ...RULES, ...QWEN_EXPERTS }),
 })
 
-/** Norms are stored as 1 + weight. Every sixth layer sees all positions; the scaling of positions is for these alone. */
+/**
+ * Norms are stored as 1 + weight. Every sixth layer sees all positions; the scaling of positions is for these alone.
+ */
 export const gemma3: Architecture = (keys, tensors, numbers) => {
   const { config, channels } = configOf(keys, tensors, numbers)
   return {

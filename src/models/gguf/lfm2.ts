@@ -1,4 +1,7 @@
-/** LFM2 in GGUF, as llama.cpp's converter writes it: the last norm is `token_embd_norm` in spite of its name, and layers without key heads convolve. */
+/**
+ * LFM2 in GGUF, as llama.cpp's converter writes it: the last norm is `token_embd_norm` in spite of its name, and layers
+ * without key heads convolve.
+ */
 import { type Architecture, both, renamed, taps } from './architecture.ts'
 
 const layer = 'model.layers.{l}'

@@ -1,4 +1,7 @@
-/** Mamba-2 in GGUF, as llama.cpp's converter writes it: A is −exp(A_log), and vectors of heads and of groups have two axes. */
+/**
+ * Mamba-2 in GGUF, as llama.cpp's converter writes it: A is −exp(A_log), and vectors of heads and of groups have two
+ * axes.
+ */
 import type { TensorEntry } from '../../engine/native.ts'
 import { type Architecture, both, flat, renamed, taps } from './architecture.ts'
 

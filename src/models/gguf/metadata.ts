@@ -2,7 +2,10 @@
 import type { GgufMetadata } from '../../engine/native.ts'
 import { ContinuoError } from '../../errors.ts'
 
-/** Every getter throws INVALID where the key is missing or holds something else; those with `Or` give the other value where it is missing. */
+/**
+ * Every getter throws INVALID where the key is missing or holds something else; those with `Or` give the other value
+ * where it is missing.
+ */
 export interface Keys {
   readonly file: string
   has(key: string): boolean

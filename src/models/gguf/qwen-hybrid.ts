@@ -1,7 +1,8 @@
 /**
- * Qwen3-Next and Qwen3.5 in GGUF, as llama.cpp's converter writes them: norms are stored as 1 + weight, A is −exp(A_log), q, k and v stand
- * behind each other in one matrix, and the experts of a layer in one tensor for gate, up and down each. In Qwen3.5 the heads of values
- * are told apart by their key head last: head j · Hk + i reads key head i.
+ * Qwen3-Next and Qwen3.5 in GGUF, as llama.cpp's converter writes them: norms are stored as 1 + weight, A is
+ * −exp(A_log), q, k and v stand behind each other in one matrix, and the experts of a layer in one tensor for gate, up
+ * and down each. In Qwen3.5 the heads of values are told apart by their key head last: head j · Hk + i reads key head
+ * i.
  */
 import type { TensorEntry } from '../../engine/native.ts'
 import { type Architecture, renamed, taps } from './architecture.ts'

@@ -1,6 +1,6 @@
 /**
- * A GGUF file as a package of one of the families: its metadata become the configuration that the family reads, its tensors get the
- * names that the family gives them (docs/formats.md, GGUF).
+ * A GGUF file as a package of one of the families: its metadata become the configuration that the family reads, its
+ * tensors get the names that the family gives them (docs/formats.md, GGUF).
  */
 import { open } from 'node:fs/promises'
 import type { GgufMetadata, TensorEntry } from '../../engine/native.ts'
@@ -41,7 +41,10 @@ export interface GgufModel {
   readonly notes: readonly string[]
 }
 
-/** Block formats that the engine widens to f32 when the model is loaded; the others it multiplies as they are (native/weights/block_packing.h). */
+/**
+ * Block formats that the engine widens to f32 when the model is loaded; the others it multiplies as they are
+ * (native/weights/block_packing.h).
+ */
 const WIDENED: ReadonlySet<string> = new Set(['Q4_1', 'Q5_1', 'Q5_K', 'MXFP4'])
 
 const notesOf = (file: string, tensors: readonly TensorEntry[]): readonly string[] => {

@@ -1,6 +1,6 @@
 /**
- * RWKV-7 in GGUF, as llama.cpp's converter writes it. The names are those of flash-linear-attention's packages: low-rank matrices have
- * outputs first, and the six mixes are rows of one tensor.
+ * RWKV-7 in GGUF, as llama.cpp's converter writes it. The names are those of flash-linear-attention's packages:
+ * low-rank matrices have outputs first, and the six mixes are rows of one tensor.
  */
 import type { TensorEntry } from '../../engine/native.ts'
 import { type Architecture, both, renamed } from './architecture.ts'

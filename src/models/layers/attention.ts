@@ -1,11 +1,12 @@
 /**
- * Attention (Vaswani et al. 2017), of which several query heads share a head of keys (Ainslie et al. 2023), over every position of a
- * context or over a window of them. Keys are kept as they are met: after their norm, turned by their positions.
+ * Attention (Vaswani et al. 2017), of which several query heads share a head of keys (Ainslie et al. 2023), over every
+ * position of a context or over a window of them. Keys are kept as they are met: after their norm, turned by their
+ * positions.
  *
  * Sizes: C channels of the model, H query heads and G key heads of d channels.
  *
- * The state is `pastLen`, the positions in use; `keyCache` and `valueCache`, [layers, positions, G·d], of the layers that see the whole
- * context; `windowKeys` and `windowValues`, [layers, window, G·d], of those that see a window.
+ * The state is `pastLen`, the positions in use; `keyCache` and `valueCache`, [layers, positions, G·d], of the layers
+ * that see the whole context; `windowKeys` and `windowValues`, [layers, window, G·d], of those that see a window.
  */
 import { autoDim, plus, ring, type Table, type Value } from '../../engine/builder-types.ts'
 import type { MemorySettings } from '../families/memory-json.ts'
@@ -45,7 +46,10 @@ export interface AttentionPlan {
   readonly biases?: { readonly qkv?: boolean; readonly o?: boolean }
   /** What keys are multiplied by. */
   readonly keyFactor?: number
-  /** The context lies outside, and layers see a bounded list of its parts. All layers are alike then, and have no window. */
+  /**
+   * The context lies outside, and layers see a bounded list of its parts. All layers are alike then, and have no
+   * window.
+   */
   readonly memory?: MemorySettings | undefined
 }
 

@@ -1,6 +1,7 @@
 /**
- * Gated DeltaNet (Yang, Kautz, Hatamizadeh, "Gated Delta Networks: Improving Mamba2 with Delta Rule", 2025) as Qwen3-Next has it: a causal
- * convolution of queries, keys and values, then on a state S [K keys, N values] of each head of values
+ * Gated DeltaNet (Yang, Kautz, Hatamizadeh, "Gated Delta Networks: Improving Mamba2 with Delta Rule", 2025) as
+ * Qwen3-Next has it: a causal convolution of queries, keys and values, then on a state S [K keys, N values] of each
+ * head of values
  *
  *   S ← γ S;  S ← S + k (β (v − Sᵀ k))ᵀ;  y = Sᵀ q,   γ = exp(−exp(A_log) · softplus(a + dt_bias)),  β = sigmoid(b)
  *
@@ -31,7 +32,8 @@ const projections = (g: GraphBuilder, layers: LayerKind, { C, Hk, Hv, K, N }: De
   const [keys, values, each] = [Hk * K, Hv * N, Hv / Hk]
   const { index } = layers
   const at = 'linear_attn.in_proj_'
-  // By head of keys: its rows of q, k, v and z stand together, and so do those of b and a. Else all q, all k, all v; z; b; a.
+  // By head of keys: its rows of q, k, v and z stand together, and so do those of b and a. Else all q, all k, all v; z;
+  // b; a.
   const together = layers.has(`${at}qkvz.weight`)
   const paired = layers.has(`${at}ba.weight`)
   const qkv = layers.matrix(`${at}${together ? 'qkvz' : 'qkv'}`, [2 * keys + (together ? 2 : 1) * values, C])

@@ -3,8 +3,9 @@
  *
  *   y = Σ_e w_e · down_e(silu(gate_e x) · up_e x), or w_e · down_e(relu(up_e x)²) without a gate
  *
- * Experts stand in the file one by one, or all of a layer in one tensor for gate, up and down each, or for gate and up together, gate rows
- * before up rows. Sizes: C channels, E experts of which a token goes to K, F channels inside an expert.
+ * Experts stand in the file one by one, or all of a layer in one tensor for gate, up and down each, or for gate and up
+ * together, gate rows before up rows. Sizes: C channels, E experts of which a token goes to K, F channels inside an
+ * expert.
  */
 import type { GraphBuilder } from '../../engine/builder.ts'
 import type { Value } from '../../engine/builder-types.ts'
@@ -16,9 +17,10 @@ export interface MixturePlan {
   readonly K: number
   readonly F: number
   /**
-   * w: `softmax`: of the scores of all experts, as they are; `divided`: those of the chosen divided by their sum; `chosen`: softmax over
-   * the scores of the chosen alone; `sigmoid`: of each score by itself, divided by the sum of the chosen, where a bias that is added to
-   * it has a say in the choice only (Wang et al., "Auxiliary-Loss-Free Load Balancing Strategy for Mixture-of-Experts", 2024).
+   * w: `softmax`: of the scores of all experts, as they are; `divided`: those of the chosen divided by their sum;
+   * `chosen`: softmax over the scores of the chosen alone; `sigmoid`: of each score by itself, divided by the sum of
+   * the chosen, where a bias that is added to it has a say in the choice only (Wang et al., "Auxiliary-Loss-Free Load
+   * Balancing Strategy for Mixture-of-Experts", 2024).
    */
   readonly weights: 'softmax' | 'divided' | 'chosen' | 'sigmoid'
   /** What the weights are multiplied by; default 1. */
@@ -38,7 +40,10 @@ export interface MixturePlan {
   }
 }
 
-/** How a package may name a matrix of the experts: with {e} for the expert, or as one tensor of all of them. At least one of both. */
+/**
+ * How a package may name a matrix of the experts: with {e} for the expert, or as one tensor of all of them. At least
+ * one of both.
+ */
 export interface ExpertNames {
   readonly single?: string
   readonly all?: string

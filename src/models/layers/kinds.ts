@@ -1,6 +1,6 @@
 /**
- * Layers of several kinds: each kind has the constants and tables of its own layers only, numbered by a part of the index of all
- * layers, and one loop runs for every layer what belongs to its kinds.
+ * Layers of several kinds: each kind has the constants and tables of its own layers only, numbered by a part of the
+ * index of all layers, and one loop runs for every layer what belongs to its kinds.
  */
 import type { GraphBuilder } from '../../engine/builder.ts'
 import type { Index, Matrix, Member, Over, Part, Pattern, Stack, Vector } from '../../engine/builder-types.ts'
@@ -32,8 +32,8 @@ export interface LayerKind {
   /** The tensors `name`.weight. */
   matrix(name: string, shape: Matrix['shape'], options?: MatrixOptions): Member<Matrix>
   /**
-   * The tensors `name`, each of which holds the matrices of a layer; or with {e} in the name one of them. `rows`: of each matrix in the
-   * tensor.
+   * The tensors `name`, each of which holds the matrices of a layer; or with {e} in the name one of them. `rows`: of
+   * each matrix in the tensor.
    */
   stack(name: string, shape: Stack['shape'], options?: MatrixOptions): Member<Stack>
 }
@@ -51,7 +51,10 @@ export interface LayerKinds {
   readonly l: Index
   /** All layers. */
   readonly all: LayerKind
-  /** The layers that `includes` gives true for; null if it gives true for none. `name` distinguishes this kind from the model's others. */
+  /**
+   * The layers that `includes` gives true for; null if it gives true for none. `name` distinguishes this kind from the
+   * model's others.
+   */
   kind(name: string, includes: (layer: number) => boolean): LayerKind | null
   /** Divides the layers of a kind by what `of` says of them; `nameOf` names the group of a value. */
   divide<T>(kind: LayerKind, of: (layer: number) => T, nameOf: (value: T, group: number) => string): Division<T>

@@ -1,6 +1,6 @@
 /**
- * What all language models made of layers share: the embedding, learned positions where there are any, the loop over the layers, the last
- * norm, and the output projection.
+ * What all language models made of layers share: the embedding, learned positions where there are any, the loop over
+ * the layers, the last norm, and the output projection.
  */
 import { buildGraph, type GraphBuilder } from '../../engine/builder.ts'
 import type { Counter, Value } from '../../engine/builder-types.ts'
@@ -29,7 +29,10 @@ export interface Outline {
     readonly norm: string
     readonly head: string
   }
-  /** Whether the output projection is the embedding. In a package that has none of its own it is the embedding in any case. */
+  /**
+   * Whether the output projection is the embedding. In a package that has none of its own it is the embedding in any
+   * case.
+   */
   readonly tied: boolean
   /** What embeddings, and logits, are multiplied by. */
   readonly embeddingFactor?: number
@@ -68,7 +71,10 @@ const headOf = (set: TensorSet, { tied, names }: Outline): string => {
   return `${names.embedding}.weight`
 }
 
-/** `layer` declares what layers need and returns what the loop over them appends: x is the value named 'x', which it writes anew. */
+/**
+ * `layer` declares what layers need and returns what the loop over them appends: x is the value named 'x', which it
+ * writes anew.
+ */
 export const languageModel = (
   parsed: unknown,
   tensors: readonly TensorEntry[],

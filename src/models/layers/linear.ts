@@ -4,7 +4,10 @@ import type { Value, Vector } from '../../engine/builder-types.ts'
 import type { View } from '../../engine/graph.ts'
 import type { LayerKind } from './kinds.ts'
 
-/** Where a matrix [outputs, inputs] and its bias stand: in the tensors `name`.weight and `name`.bias, or in some rows of them. */
+/**
+ * Where a matrix [outputs, inputs] and its bias stand: in the tensors `name`.weight and `name`.bias, or in some rows of
+ * them.
+ */
 export type Place =
   | string
   | {

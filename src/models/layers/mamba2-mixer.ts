@@ -1,6 +1,7 @@
 /**
- * Mamba-2's mixer (Dao, Gu, "Transformers are SSMs: Generalized Models and Efficient Algorithms Through Structured State Space Duality",
- * 2024): a projection to z, x, B, C and dt, a causal convolution of x, B and C, and on a state S [Hd, N, P]
+ * Mamba-2's mixer (Dao, Gu, "Transformers are SSMs: Generalized Models and Efficient Algorithms Through Structured
+ * State Space Duality", 2024): a projection to z, x, B, C and dt, a causal convolution of x, B and C, and on a state S
+ * [Hd, N, P]
  *
  *   Δ = softplus(dt + dt_bias);  S ← exp(A Δ) S + (Δ x) Bᵀ;  y = S C + D x,   A = −exp(A_log)
  *
@@ -65,7 +66,10 @@ export const mamba2Members = {
 }
 const members = z.object(mamba2Members)
 
-/** The sizes that follow from these members; D: inner channels. Throws INVALID for sizes that the recurrence cannot have. */
+/**
+ * The sizes that follow from these members; D: inner channels. Throws INVALID for sizes that the recurrence cannot
+ * have.
+ */
 export const mamba2SizesOf = (C: number, config: z.infer<typeof members>, D = config.mamba_expand * C) => {
   const Hd = config.mamba_n_heads
   const P = config.mamba_d_head === 'auto' ? D / Hd : config.mamba_d_head

@@ -1,7 +1,7 @@
 /**
- * The feed forward of a layer: down(silu(gate x) · up x) (Shazeer, "GLU Variants Improve Transformer", 2020), whose gate and up may stand in
- * one matrix, or down(relu(up x)²) without a gate (So et al., "Primer", 2021), each with one of several functions in place of silu and relu².
- * Sizes: C channels, F inside.
+ * The feed forward of a layer: down(silu(gate x) · up x) (Shazeer, "GLU Variants Improve Transformer", 2020), whose
+ * gate and up may stand in one matrix, or down(relu(up x)²) without a gate (So et al., "Primer", 2021), each with one
+ * of several functions in place of silu and relu². Sizes: C channels, F inside.
  */
 import type { GraphBuilder } from '../../engine/builder.ts'
 import type { Value } from '../../engine/builder-types.ts'

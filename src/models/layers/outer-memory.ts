@@ -1,9 +1,10 @@
 /**
- * Attention over a bounded list of slots, behind which the whole context lies outside (docs/infinite-context.md). Between the tokens the
- * engine's memory controller (native/runtime/memory/memory_controller.h) moves blocks of tokens out of the window and lays the list anew; the
- * graph has what every token does.
+ * Attention over a bounded list of slots, behind which the whole context lies outside (docs/infinite-context.md).
+ * Between the tokens the engine's memory controller (native/runtime/memory/memory_controller.h) moves blocks of tokens
+ * out of the window and lays the list anew; the graph has what every token does.
  *
- * The state's names are the controller's. `list.k`, `list.v` and what stands with them are derived: no part of a snapshot.
+ * The state's names are the controller's. `list.k`, `list.v` and what stands with them are derived: no part of a
+ * snapshot.
  */
 import { autoDim, type Counter, plus, ring, type Table, type Value } from '../../engine/builder-types.ts'
 import { BLOCK_POSITIONS } from '../../memory.ts'
@@ -11,7 +12,10 @@ import { type MemorySettings, mostSlots, payloadBytes } from '../families/memory
 import type { LayerKind } from './kinds.ts'
 import type { Build } from './language-model.ts'
 
-/** The most blocks of a context, where each takes so many bytes: the limits of a number of a block, and of a table (docs/graph.md). */
+/**
+ * The most blocks of a context, where each takes so many bytes: the limits of a number of a block, and of a table
+ * (docs/graph.md).
+ */
 const mostBlocks = (bytes: number): number => Math.min(2 ** 30, Math.floor(2 ** 52 / bytes))
 
 /** So many payloads to a block of the state, that a block has 64 KiB at most where it can. */

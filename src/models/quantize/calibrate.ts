@@ -1,6 +1,7 @@
 /**
- * Reads a text with a model, to learn what its matrices are multiplied with: Σ x xᵀ of each (native/runtime/executor/moments.h). The text goes through in
- * pieces, each from the first state of a context, one after the other: so the sums have the same bits on any number of threads.
+ * Reads a text with a model, to learn what its matrices are multiplied with: Σ x xᵀ of each
+ * (native/runtime/executor/moments.h). The text goes through in pieces, each from the first state of a context, one
+ * after the other: so the sums have the same bits on any number of threads.
  */
 import { createReadStream } from 'node:fs'
 import { ContinuoError, messageOf } from '../../errors.ts'
@@ -56,8 +57,8 @@ export interface Calibration {
 }
 
 /**
- * Reads the beginning of the file for the sums of these tensors, which take 4 · K² bytes each until `close`. Throws INVALID for a file that is no
- * text for the model, and the signal's reason.
+ * Reads the beginning of the file for the sums of these tensors, which take 4 · K² bytes each until `close`. Throws
+ * INVALID for a file that is no text for the model, and the signal's reason.
  */
 export const calibrate = async (
   dir: string,

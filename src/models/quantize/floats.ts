@@ -1,6 +1,7 @@
 /**
- * The number formats of stored weights: F32, F16 (IEEE 754 binary16), BF16 (the upper half of a binary32) and F64. Widening to f32 is
- * exact; F64 is rounded to f32, once. Bytes and typed arrays are little-endian alike on every CPU the engine runs on.
+ * The number formats of stored weights: F32, F16 (IEEE 754 binary16), BF16 (the upper half of a binary32) and F64.
+ * Widening to f32 is exact; F64 is rounded to f32, once. Bytes and typed arrays are little-endian alike on every CPU
+ * the engine runs on.
  */
 export type FloatDtype = 'F32' | 'F16' | 'BF16' | 'F64'
 
@@ -43,7 +44,10 @@ export const nearestF16 = (x: number): number => {
   return ((exponent + 14) << 10) + roundHalfEven(x * 2 ** (10 - exponent))
 }
 
-/** Place of the first number that is NaN or infinite (all ones in the exponent), −1 without one; of F64 also that is none as f32. `bytes` begins at a multiple of a number's size. */
+/**
+ * Place of the first number that is NaN or infinite (all ones in the exponent), −1 without one; of F64 also that is
+ * none as f32. `bytes` begins at a multiple of a number's size.
+ */
 export const firstNonFinite = (dtype: FloatDtype, bytes: Uint8Array): number => {
   const { buffer, byteOffset, length } = bytes
   if (dtype === 'F64')
@@ -59,7 +63,10 @@ export const firstNonFinite = (dtype: FloatDtype, bytes: Uint8Array): number => 
   return -1
 }
 
-/** The numbers in `bytes` (which begins at a multiple of a number's size), written to `out` where the format is another than F32. */
+/**
+ * The numbers in `bytes` (which begins at a multiple of a number's size), written to `out` where the format is another
+ * than F32.
+ */
 export const widen = (dtype: FloatDtype, bytes: Uint8Array, out: Float32Array): Float32Array => {
   const { buffer, byteOffset, length } = bytes
   if (dtype === 'F64') {

@@ -1,7 +1,7 @@
 /**
- * Writes a quantised copy of a model package (docs/formats.md, Quantised packages): the matrices of the model's graph as whole
- * numbers with a scale for every 32 or 64 of them, everything else bit for bit. The rules of rounding stand in quantizers.ts.
- * Tensors pass through in pieces: memory does not grow with the model.
+ * Writes a quantised copy of a model package (docs/formats.md, Quantised packages): the matrices of the model's graph
+ * as whole numbers with a scale for every 32 or 64 of them, everything else bit for bit. The rules of rounding stand in
+ * quantizers.ts. Tensors pass through in pieces: memory does not grow with the model.
  */
 import { readdir, readFile, stat } from 'node:fs/promises'
 import { basename, join, normalize, resolve } from 'node:path'
@@ -28,9 +28,15 @@ export interface QuantizeRequest {
   readonly out: string
   readonly to: TargetName
   readonly group: GroupSize
-  /** Default: of i4 `compensated` where there is a text to calibrate with, else `search`; of the others `nearest`, the only one they have. */
+  /**
+   * Default: of i4 `compensated` where there is a text to calibrate with, else `search`; of the others `nearest`, the
+   * only one they have.
+   */
   readonly rounding?: Rounding
-  /** A file of text, or of token ids as a JSON array, whose beginning the model reads for `importance` and `compensated`. */
+  /**
+   * A file of text, or of token ids as a JSON array, whose beginning the model reads for `importance` and
+   * `compensated`.
+   */
   readonly calibrate?: string
   /** Of the engine that reads it; the bytes of the package do not depend on them. */
   readonly threads?: number
@@ -95,9 +101,10 @@ const routers = (graph: Graph): ReadonlySet<string> => {
 }
 
 /**
- * The tensors of a graph whose rows are those of matrices [N outputs, K inputs], with the shape of such a matrix: what the graph multiplies
- * with, and does nothing else with. A tensor may hold several matrices: the experts of a layer, or q, k and v. None of them are a tied
- * embedding, which is looked up in too, a tensor that chooses experts, and what the file holds transposed; with `turned` only that is.
+ * The tensors of a graph whose rows are those of matrices [N outputs, K inputs], with the shape of such a matrix: what
+ * the graph multiplies with, and does nothing else with. A tensor may hold several matrices: the experts of a layer, or
+ * q, k and v. None of them are a tied embedding, which is looked up in too, a tensor that chooses experts, and what the
+ * file holds transposed; with `turned` only that is.
  */
 export const matrixTensors = (graph: Graph, turned = false): ReadonlyMap<string, readonly [N: number, K: number]> => {
   const matrices = new Map<string, readonly [number, number]>()
@@ -190,7 +197,10 @@ const runsOf = (matrices: readonly Matrix[]): readonly (readonly Matrix[])[] => 
 
 /** Weights in other forms, and lists of them: the copy would carry the whole model twice. */
 const WEIGHTS = /\.(safetensors|bin|pth?|gguf|onnx|h5|msgpack|packed)(\.index\.json)?$/
-/** What a package has beside those: a perspective model's experts, and the modules of a memory outside. Without them the copy is no model. */
+/**
+ * What a package has beside those: a perspective model's experts, and the modules of a memory outside. Without them the
+ * copy is no model.
+ */
 const BESIDE: ReadonlySet<string> = new Set(['experts.safetensors', MEMORY_FILE])
 const MOST_SMALL = 64 * 2 ** 20 // Bytes; the largest tokenizers have some 30 MB.
 
@@ -215,9 +225,9 @@ const copyFiles = async (dir: string, folder: string): Promise<Pick<Quantized, '
 }
 
 /**
- * Writes the package. Throws INVALID, and leaves nothing at `out`, for a folder that is no package of a known family, has no matrices or is
- * quantised already, an `out` that holds something, weights that are not finite or too large, and a source that changes
- * meanwhile; UNAVAILABLE or DENIED where the file system refuses.
+ * Writes the package. Throws INVALID, and leaves nothing at `out`, for a folder that is no package of a known family,
+ * has no matrices or is quantised already, an `out` that holds something, weights that are not finite or too large, and
+ * a source that changes meanwhile; UNAVAILABLE or DENIED where the file system refuses.
  */
 export const quantizePackage = async (request: QuantizeRequest): Promise<Quantized> => {
   const { dir, out, to, group, onProgress, signal } = request

@@ -1,23 +1,25 @@
 /**
- * How a row of weights becomes whole numbers and scales: group by group along the inputs k, the last group of a row may be
- * shorter. w is taken as stored and widened to double, every operation is one of double, sums run in order of k, `round` takes
- * the even one of two neighbours. A scale is an F16, and a weight is read back as code · scale.
+ * How a row of weights becomes whole numbers and scales: group by group along the inputs k, the last group of a row may
+ * be shorter. w is taken as stored and widened to double, every operation is one of double, sums run in order of k,
+ * `round` takes the even one of two neighbours. A scale is an F16, and a weight is read back as code · scale.
  *
- * q8: codes −127 … 127. scale = the F16 nearest to max|w|/127, or the next above it where |w|/scale would exceed 127.5 (the
- * F16s below 2^-14 lie far apart); code = round(w/scale), 127 at most in either direction. So no weight is off by more than
- * scale/2. Symmetric absmax blocks are those of llama.cpp's Q8_0 (github.com/ggml-org/llama.cpp), there always of 32.
+ * q8: codes −127 … 127. scale = the F16 nearest to max|w|/127, or the next above it where |w|/scale would exceed 127.5
+ * (the F16s below 2^-14 lie far apart); code = round(w/scale), 127 at most in either direction. So no weight is off by
+ * more than scale/2. Symmetric absmax blocks are those of llama.cpp's Q8_0 (github.com/ggml-org/llama.cpp), there
+ * always of 32.
  *
- * i4: codes −8 … 7; this is the rule of `nearest`, rounding.ts has better ones. With m the first weight of the largest |w|, the scale is the F16 nearest to m/−8, or the next one away from 0 where
+ * i4: codes −8 … 7; this is the rule of `nearest`, rounding.ts has better ones. With m the first weight of the largest
+ * |w|, the scale is the F16 nearest to m/−8, or the next one away from 0 where
  * |m/scale| would exceed 8.5; code = round(w/scale), 7 at most. So m has the code −8, and the scale the sign that this takes: the rule of
  * llama.cpp's Q4_0, there always of 32, but for ties.
  *
- * ternary: codes −1, 0, 1. scale = the F16 nearest to mean|w|, code = round(w/scale) cut off at ±1: the absmean quantiser of
- * BitNet b1.58 (Ma et al. 2024, arXiv 2402.17764, §2, there one scale a matrix). Then once scale = the F16 nearest to
- * Σ w·code / Σ code², which minimises Σ (w − code·scale)² for these codes. A model that was not trained for ternary weights
- * loses much of its quality: this is for models that were.
+ * ternary: codes −1, 0, 1. scale = the F16 nearest to mean|w|, code = round(w/scale) cut off at ±1: the absmean
+ * quantiser of BitNet b1.58 (Ma et al. 2024, arXiv 2402.17764, §2, there one scale a matrix). Then once scale = the F16
+ * nearest to Σ w·code / Σ code², which minimises Σ (w − code·scale)² for these codes. A model that was not trained for
+ * ternary weights loses much of its quality: this is for models that were.
  *
- * A group of zeros has scale 0; so has a ternary group whose mean|w| rounds to 0. A scale above 65504 does not exist: its bits
- * come out as infinity, and the caller must refuse the tensor.
+ * A group of zeros has scale 0; so has a ternary group whose mean|w| rounds to 0. A scale above 65504 does not exist:
+ * its bits come out as infinity, and the caller must refuse the tensor.
  */
 import { F16_INFINITY, F16_VALUES, nearestF16, roundHalfEven } from './floats.ts'
 

@@ -1,15 +1,16 @@
 /**
  * Roundings to i4 that are better than to the nearest: which scale a group has, and which codes.
  *
- * `search`: of some scales around that of the nearest rule the one with the least Σ h (w − code·scale)², where h = √(σ² + w²) and σ² is the
- * mean square of the row: large weights count for more, for they are where large inputs meet them. `importance`: the same with h the mean square
- * of the input that meets the weight, as it was measured.
+ * `search`: of some scales around that of the nearest rule the one with the least Σ h (w − code·scale)², where h = √(σ²
+ * + w²) and σ² is the mean square of the row: large weights count for more, for they are where large inputs meet them.
+ * `importance`: the same with h the mean square of the input that meets the weight, as it was measured.
  *
- * `compensated` (GPTQ: Frantar, Ashkboos, Hoefler, Alistarh 2022, arXiv 2210.17323): the codes of a row q are chosen one after the other, and each
- * makes good what the rounding of those before did to the outputs. What is to be small is Σ over inputs x of ((w − q)·x)² = δ H δᵀ with δ = w − q
- * and H = Σ x xᵀ. With H = R Rᵀ, R upper triangular, that is Σ_j (δ_j R_jj + Σ_{i<j} δ_i R_ij)², so the term of input j is least for the code
- * nearest to w_j + Σ_{i<j} δ_i R_ij / R_jj. That is GPTQ's rule without the inverse of H. A group's scale is searched when its turn comes, for these
- * sums as they are then, with h = R_jj².
+ * `compensated` (GPTQ: Frantar, Ashkboos, Hoefler, Alistarh 2022, arXiv 2210.17323): the codes of a row q are chosen
+ * one after the other, and each makes good what the rounding of those before did to the outputs. What is to be small is
+ * Σ over inputs x of ((w − q)·x)² = δ H δᵀ with δ = w − q and H = Σ x xᵀ. With H = R Rᵀ, R upper triangular, that is
+ * Σ_j (δ_j R_jj + Σ_{i<j} δ_i R_ij)², so the term of input j is least for the code nearest to w_j + Σ_{i<j} δ_i R_ij /
+ * R_jj. That is GPTQ's rule without the inverse of H. A group's scale is searched when its turn comes, for these sums
+ * as they are then, with h = R_jj².
  *
  * Everything is double, in a fixed order: the same weights and moments give the same bytes.
  */
@@ -20,7 +21,10 @@ import { F16_SIGN, I4, quantizeRow, type Target } from './quantizers.ts'
 /** How weights become codes. `nearest` is the rule of the format (quantizers.ts). */
 export type Rounding = 'nearest' | 'search' | 'importance' | 'compensated'
 
-/** Rounds the row w[at … at + codes.length): fills codes [K] and the bits of the scales [⌈K/group⌉]; returns the first group whose scale is out of range, else −1. */
+/**
+ * Rounds the row w[at … at + codes.length): fills codes [K] and the bits of the scales [⌈K/group⌉]; returns the first
+ * group whose scale is out of range, else −1.
+ */
 export type RowRounder = (w: Float32Array, at: number, codes: Int8Array, scales: Uint16Array) => number
 
 const signedF16 = (x: number): number => nearestF16(Math.abs(x)) | (x < 0 ? F16_SIGN : 0)
@@ -35,8 +39,9 @@ const codeOf = (value: number, scale: number): number => {
 const [FIRST_TENTH, LAST_TENTH] = [65, 86]
 
 /**
- * The bits of the F16 scale with the least Σ h (t − code·scale)² over n numbers t with weights h: among candidates, and for the codes of each the scale
- * that is best for them. The first of equals; 0 for zeros; infinity where F16 has no such scale.
+ * The bits of the F16 scale with the least Σ h (t − code·scale)² over n numbers t with weights h: among candidates, and
+ * for the codes of each the scale that is best for them. The first of equals; 0 for zeros; infinity where F16 has no
+ * such scale.
  */
 export const searchScale = (t: Float64Array, h: Float64Array, n: number): number => {
   let most = 0
@@ -101,8 +106,8 @@ const searching = (group: number, K: number, importance: Float64Array | null): R
 const TURN = 2 ** 26
 
 /**
- * R, upper triangular with R Rᵀ = H, in the place of H [K, K], of which the upper triangle is read. False where H is not positive definite, and
- * then the content is lost.
+ * R, upper triangular with R Rᵀ = H, in the place of H [K, K], of which the upper triangle is read. False where H is
+ * not positive definite, and then the content is lost.
  */
 export const upperFactor = async (H: Float64Array, K: number): Promise<boolean> => {
   let work = 0
@@ -188,8 +193,8 @@ const compensating = (group: number, K: number, R: Float64Array): RowRounder => 
 }
 
 /**
- * What rounds the rows of one matrix. `moments` [K, K]: Σ x xᵀ of its inputs; where there are none, or nothing but zeros, `importance` and `compensated`
- * are `search`.
+ * What rounds the rows of one matrix. `moments` [K, K]: Σ x xᵀ of its inputs; where there are none, or nothing but
+ * zeros, `importance` and `compensated` are `search`.
  */
 export const rounderOf = async (
   target: Target,

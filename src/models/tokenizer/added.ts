@@ -1,6 +1,6 @@
 /**
- * Added tokens in a stream of text: from left to right, the longest at each place. A place where a token may still begin or
- * grow is held back with all that follows it; so is white space that a token with lstrip may still swallow.
+ * Added tokens in a stream of text: from left to right, the longest at each place. A place where a token may still
+ * begin or grow is held back with all that follows it; so is white space that a token with lstrip may still swallow.
  */
 import { MOST_HELD } from './limits.ts'
 
@@ -54,8 +54,8 @@ export interface Found {
 }
 
 /**
- * Finds the added tokens of a text. Calls `giveText` and `giveToken` in the order of the text. `ended`: no more text follows.
- * `stripping`: what `Found.stripping` of the call before was.
+ * Finds the added tokens of a text. Calls `giveText` and `giveToken` in the order of the text. `ended`: no more text
+ * follows. `stripping`: what `Found.stripping` of the call before was.
  */
 export const findAdded = (
   { root, stripsLeft }: AddedTokens,

@@ -1,6 +1,6 @@
 /**
- * The alphabet of byte-level vocabularies (GPT-2, bytes_to_unicode): every byte has a printable character. Printable bytes of
- * Latin-1 stand for themselves, the others for U+0100 and up, in order.
+ * The alphabet of byte-level vocabularies (GPT-2, bytes_to_unicode): every byte has a printable character. Printable
+ * bytes of Latin-1 stand for themselves, the others for U+0100 and up, in order.
  */
 const itself = (byte: number): boolean =>
   (byte >= 0x21 && byte <= 0x7e) || (byte >= 0xa1 && byte <= 0xac) || byte >= 0xae

@@ -31,8 +31,8 @@ const isBytes = (file: TokenizerFile, json: Json): boolean => {
 }
 
 /**
- * What turns a pre-token into ids: the model of @huggingface/tokenizers, which has the vocabulary and the merges or the lattice. The
- * library's own normalizer, pre-tokenizer and decoder are not used.
+ * What turns a pre-token into ids: the model of @huggingface/tokenizers, which has the vocabulary and the merges or the
+ * lattice. The library's own normalizer, pre-tokenizer and decoder are not used.
  */
 const encoderOf = ({ model, vocab }: TokenizerFile): Parts['encode'] => {
   const nothing = { normalizer: null, pre_tokenizer: null, post_processor: null, decoder: null, added_tokens: [] }
@@ -52,8 +52,9 @@ const encoderOf = ({ model, vocab }: TokenizerFile): Parts['encode'] => {
 }
 
 /**
- * A token of the vocabulary that has `mark` behind another character: merges that make it join a word to the word before. The
- * mark itself where it is no token and the model makes one token of neighbouring unknown characters. null: there is none.
+ * A token of the vocabulary that has `mark` behind another character: merges that make it join a word to the word
+ * before. The mark itself where it is no token and the model makes one token of neighbouring unknown characters. null:
+ * there is none.
  */
 const crossingIn =
   ({ pieces, vocab, fusesUnknown }: TokenizerFile) =>
@@ -123,8 +124,8 @@ export interface Built {
 }
 
 /**
- * Builds the tokenizer of the content of a tokenizer.json. `encode` turns a pre-token into ids in place of the library. Checks the whole
- * content first; throws Unstreamable, and what the library throws.
+ * Builds the tokenizer of the content of a tokenizer.json. `encode` turns a pre-token into ids in place of the library.
+ * Checks the whole content first; throws Unstreamable, and what the library throws.
  */
 export const buildTokenizer = (json: Json, vocabSize: number, encode?: Parts['encode']): Built => {
   const file = readTokenizerFile(json)

@@ -3,9 +3,9 @@ import type { Tokenizer } from './types.ts'
 const isHighSurrogate = (unit: number): boolean => unit >= 0xd800 && unit < 0xdc00
 
 /**
- * A token is a byte of UTF-8; no special tokens. Text is UTF-16 in JavaScript, so a chunk may end between the halves of a
- * surrogate pair: the first half is held. A half that never meets its partner becomes U+FFFD (EF BF BD). Raw bytes pass as
- * they are.
+ * A token is a byte of UTF-8; no special tokens. Text is UTF-16 in JavaScript, so a chunk may end between the halves of
+ * a surrogate pair: the first half is held. A half that never meets its partner becomes U+FFFD (EF BF BD). Raw bytes
+ * pass as they are.
  */
 export const byteTokenizer = (eos: number | null = null): Tokenizer => {
   const encoder = new TextEncoder()

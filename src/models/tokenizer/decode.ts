@@ -1,6 +1,6 @@
 /**
- * What each token adds to the text, in bytes. A stream goes on: what a decoder does only at the beginning of a text (taking the
- * first space away) is left out.
+ * What each token adds to the text, in bytes. A stream goes on: what a decoder does only at the beginning of a text
+ * (taking the first space away) is left out.
  */
 import { z } from 'zod'
 import { byteOf } from './alphabet.ts'
@@ -11,7 +11,10 @@ import { Unstreamable } from './unstreamable.ts'
 const utf8 = new TextEncoder()
 const NOTHING = new Uint8Array(0)
 
-/** A step of the decoder turns the text of a token into its bytes, which are final, or into the text that the next step gets. */
+/**
+ * A step of the decoder turns the text of a token into its bytes, which are final, or into the text that the next step
+ * gets.
+ */
 type Step = (token: string) => string | Uint8Array
 
 const byteLevel: Step = (token) => {

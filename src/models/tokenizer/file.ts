@@ -1,6 +1,6 @@
 /**
- * tokenizer.json as it must be before anything is built from it: vocabulary, merges and added tokens agree with each other.
- * Faults are thrown as Unstreamable; index.ts adds the name of the file.
+ * tokenizer.json as it must be before anything is built from it: vocabulary, merges and added tokens agree with each
+ * other. Faults are thrown as Unstreamable; index.ts adds the name of the file.
  */
 import { z } from 'zod'
 import { schemaFault } from '../../issues.ts'
@@ -155,7 +155,9 @@ const readBpe = (json: Readonly<Record<string, unknown>>) => {
   return { vocab, pieces, fusesUnknown: options.fuse_unk && Boolean(unknown) }
 }
 
-/** The lattice of a text has every piece that begins at a place, for each place; published vocabularies have up to 16. */
+/**
+ * The lattice of a text has every piece that begins at a place, for each place; published vocabularies have up to 16.
+ */
 const checkPrefixes = (vocab: ReadonlyMap<string, number>): void => {
   // In order, a piece comes behind all that begin it: those stand on a stack, so that each piece is looked at once.
   const beginning: string[] = []

@@ -1,10 +1,11 @@
 /**
- * How byte-level BPE of a GGUF file splits a text before it joins bytes: what `tokenizer.ggml.pre` may name, with the names of llama.cpp (release 0.5.0). The
- * patterns are those of the tokenizers that the names stand for; where llama.cpp writes one in another way, because it has no classes of cases, the published
- * pattern counts, as it does in the cases that llama.cpp tests itself by.
+ * How byte-level BPE of a GGUF file splits a text before it joins bytes: what `tokenizer.ggml.pre` may name, with the
+ * names of llama.cpp (release 0.5.0). The patterns are those of the tokenizers that the names stand for; where
+ * llama.cpp writes one in another way, because it has no classes of cases, the published pattern counts, as it does in
+ * the cases that llama.cpp tests itself by.
  *
- * Left out are names whose splits look behind (tiny_aya), match nothing (superbpe), or are code there (kimi-k2, afmoe); whose texts are not byte-level (gemma4,
- * sarvam-moe, whitespace); and encoders that put a token behind a text.
+ * Left out are names whose splits look behind (tiny_aya), match nothing (superbpe), or are code there (kimi-k2, afmoe);
+ * whose texts are not byte-level (gemma4, sarvam-moe, whitespace); and encoders that put a token behind a text.
  */
 import type { Json } from './build.ts'
 import { PRE_TOKENIZERS } from './published.ts'

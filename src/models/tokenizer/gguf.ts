@@ -1,6 +1,7 @@
 /**
- * The tokenizer that a GGUF file carries in its metadata (GGUF version 3, keys `tokenizer.ggml.*`): byte-level BPE (`gpt2`, whose
- * pre-tokens `tokenizer.ggml.pre` names), SentencePiece's BPE (`llama`), RWKV's trie (`rwkv`), or none (`no_vocab`).
+ * The tokenizer that a GGUF file carries in its metadata (GGUF version 3, keys `tokenizer.ggml.*`): byte-level BPE
+ * (`gpt2`, whose pre-tokens `tokenizer.ggml.pre` names), SentencePiece's BPE (`llama`), RWKV's trie (`rwkv`), or none
+ * (`no_vocab`).
  */
 import type { GgufMetadata } from '../../engine/native.ts'
 import { ContinuoError, messageOf } from '../../errors.ts'
@@ -214,9 +215,10 @@ const textOf = (metadata: GgufMetadata): string => {
 }
 
 /**
- * The tokenizer in the metadata of a GGUF file; null: the file has none, and the model takes token ids only. `path` is for messages.
- * Control, unknown and user-defined tokens are found in the text first, from left to right, the longest at each place. Throws
- * INVALID for metadata that contradicts itself or the model, and for kinds that are not read here.
+ * The tokenizer in the metadata of a GGUF file; null: the file has none, and the model takes token ids only. `path` is
+ * for messages. Control, unknown and user-defined tokens are found in the text first, from left to right, the longest
+ * at each place. Throws INVALID for metadata that contradicts itself or the model, and for kinds that are not read
+ * here.
  */
 export const openGgufTokenizer = (
   metadata: GgufMetadata,

@@ -1,7 +1,7 @@
 /**
- * The text that a tokenizer holds back between two calls, and its flags, written as one string. Most such strings are plain text. Text
- * inside the tokenizer has no lone surrogates, so lone low surrogates can mark what is not text. docs/formats.md (Held text) is the
- * specification.
+ * The text that a tokenizer holds back between two calls, and its flags, written as one string. Most such strings are
+ * plain text. Text inside the tokenizer has no lone surrogates, so lone low surrogates can mark what is not text.
+ * docs/formats.md (Held text) is the specification.
  */
 export interface Held {
   /** The sum of those of FLAGS that hold. */
@@ -14,7 +14,9 @@ export interface Held {
   readonly raw: string
   /** Text that may become an added token. */
   readonly open: string
-  /** Half a character: a high surrogate, or bytes of UTF-8 as U+DC80 … U+DCFF (as Python's surrogateescape, PEP 383). */
+  /**
+   * Half a character: a high surrogate, or bytes of UTF-8 as U+DC80 … U+DCFF (as Python's surrogateescape, PEP 383).
+   */
   readonly half: string
 }
 

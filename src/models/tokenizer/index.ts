@@ -1,4 +1,6 @@
-/** Tokenizers: bytes, RWKV's trie, or a tokenizer.json on a stream. docs/tokenizers.md says what is supported and why. */
+/**
+ * Tokenizers: bytes, RWKV's trie, or a tokenizer.json on a stream. docs/tokenizers.md says what is supported and why.
+ */
 import { join } from 'node:path'
 import { ContinuoError, messageOf } from '../../errors.ts'
 import { sha256 } from '../../hash.ts'
@@ -16,8 +18,8 @@ export type { OpenedTokenizer, OpenTokenizerOptions, Pushed, Tokenizer } from '.
 export { hasVocabMerges, openVocabMerges } from './vocab-merges.ts'
 
 /**
- * The tokenizer of a package that has a tokenizer.json. Throws INVALID where the file cannot be read, contradicts itself or the
- * model, or holds what cannot be streamed exactly; the message names it.
+ * The tokenizer of a package that has a tokenizer.json. Throws INVALID where the file cannot be read, contradicts
+ * itself or the model, or holds what cannot be streamed exactly; the message names it.
  */
 export const openTokenizer = async (dir: string, options: OpenTokenizerOptions): Promise<OpenedTokenizer> => {
   const path = join(dir, 'tokenizer.json')

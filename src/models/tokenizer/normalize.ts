@@ -1,7 +1,7 @@
 /**
- * Normalizers on a stream. Text is cut before a character where what precedes cannot change with it: where, fully decomposed,
- * its first character is neither a mark nor the second of any composition. (Unicode Standard Annex 15, stable code points.)
- * So the last such character and the marks behind it are held back.
+ * Normalizers on a stream. Text is cut before a character where what precedes cannot change with it: where, fully
+ * decomposed, its first character is neither a mark nor the second of any composition. (Unicode Standard Annex 15,
+ * stable code points.) So the last such character and the marks behind it are held back.
  */
 import { z } from 'zod'
 import { MOST_GROWTH, MOST_HELD, MOST_STAGES } from './limits.ts'
@@ -142,8 +142,8 @@ export const normalizerOf = (json: unknown): NormalizerPlan | null => {
 }
 
 /**
- * Where to cut a text that begins at such a place: each part can be normalized alone. A part without an inner place to cut ends
- * after MOST_HELD units. What follows the last cut may still change, unless the text has ended.
+ * Where to cut a text that begins at such a place: each part can be normalized alone. A part without an inner place to
+ * cut ends after MOST_HELD units. What follows the last cut may still change, unless the text has ended.
  */
 export const cutsOf = ({ splitsBefore }: NormalizerPlan, text: string): number[] => {
   const cuts: number[] = []

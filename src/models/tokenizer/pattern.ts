@@ -1,7 +1,8 @@
 /**
  * The syntax of pre-tokenizers' patterns: the part of Oniguruma's that tokenizer.json files use, with the classes of
  * @huggingface/tokenizers (\s is White_Space, \d is Nd). `$` is the end of the text or the place before a line feed. What is not understood is
- * refused: lookbehind, other anchors, backreferences, lazy quantifiers, possessive ones of more than one character, nested classes.
+ * refused: lookbehind, other anchors, backreferences, lazy quantifiers, possessive ones of more than one character,
+ * nested classes.
  */
 import { MOST_CLASSES, MOST_GROUPS, MOST_PATTERN } from './limits.ts'
 

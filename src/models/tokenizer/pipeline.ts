@@ -1,7 +1,7 @@
 /**
- * The pre-tokenizer of a tokenizer.json as stages (pretokens.ts). Where @huggingface/tokenizers and the reference
- * (the Rust library) differ, this is the reference: Whitespace knows Unicode letters, Digits Unicode numbers, Punctuation its
- * behaviour, and Metaspace splits before each word unless `split` is false.
+ * The pre-tokenizer of a tokenizer.json as stages (pretokens.ts). Where @huggingface/tokenizers and the reference (the
+ * Rust library) differ, this is the reference: Whitespace knows Unicode letters, Digits Unicode numbers, Punctuation
+ * its behaviour, and Metaspace splits before each word unless `split` is false.
  */
 import { z } from 'zod'
 import { schemaFault } from '../../issues.ts'
@@ -104,7 +104,8 @@ const count = (plan: Plan, stage: Stage): void => {
 }
 
 /**
- * Adds a stage to those that split text as it streams in. Behind a step that changes the text of pieces, it splits whole pieces instead.
+ * Adds a stage to those that split text as it streams in. Behind a step that changes the text of pieces, it splits
+ * whole pieces instead.
  */
 const addStage = (plan: Plan, stage: Stage): void => {
   count(plan, stage)

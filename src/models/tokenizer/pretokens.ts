@@ -1,17 +1,17 @@
 /**
  * Text to pre-tokens, as far as no continuation can change them.
  *
- * Stages split one after the other: each looks for its pattern from left to right in the pieces of the one before. A piece is
- * given out when every stage has found its two ends without looking beyond the known text (regex.ts): more text cannot change
- * it. The rest is held. Taking up the work at such a place is sound because no pattern looks behind: in a stretch without a
- * match every earlier place was tried and failed, for reasons that later text does not touch.
+ * Stages split one after the other: each looks for its pattern from left to right in the pieces of the one before. A
+ * piece is given out when every stage has found its two ends without looking beyond the known text (regex.ts): more
+ * text cannot change it. The rest is held. Taking up the work at such a place is sound because no pattern looks behind:
+ * in a stretch without a match every earlier place was tried and failed, for reasons that later text does not touch.
  *
- * A piece undecided after MOST_HELD units is what it would be if the text ended there. A stretch is therefore looked at through
- * windows of that length from its first undecided place; a decision that did not reach the window's end would be the same
- * in any later window.
+ * A piece undecided after MOST_HELD units is what it would be if the text ended there. A stretch is therefore looked at
+ * through windows of that length from its first undecided place; a decision that did not reach the window's end would
+ * be the same in any later window.
  *
- * A pattern can be made to look at whole windows for the sake of single characters. How many full windows a text may take is
- * therefore bounded by its length, and a text that takes more is refused.
+ * A pattern can be made to look at whole windows for the sake of single characters. How many full windows a text may
+ * take is therefore bounded by its length, and a text that takes more is refused.
  */
 import { ContinuoError } from '../../errors.ts'
 import { MOST_HELD, WINDOWS, wholeAt } from './limits.ts'
@@ -25,7 +25,9 @@ export interface Stage {
 
 type Give = (from: number, to: number) => void
 
-/** Gives out the decided pieces of text[from, to) and returns where the undecided begins. `open`: the text may go on. */
+/**
+ * Gives out the decided pieces of text[from, to) and returns where the undecided begins. `open`: the text may go on.
+ */
 const scan = (
   stages: readonly Stage[],
   depth: number,
@@ -60,8 +62,8 @@ const scan = (
 }
 
 /**
- * Gives out the decided pieces and returns where the undecided begins; all of them where the text has `ended`. Throws INVALID for
- * a text that takes too many windows; pieces may have been given out then.
+ * Gives out the decided pieces and returns where the undecided begins; all of them where the text has `ended`. Throws
+ * INVALID for a text that takes too many windows; pieces may have been given out then.
  */
 export const split = (
   stages: readonly Stage[],

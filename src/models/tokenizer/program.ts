@@ -1,6 +1,6 @@
 /**
- * A pattern as instructions, each naming what comes after it. Counted repetitions are written out, and how many instructions
- * that makes is counted before any is made.
+ * A pattern as instructions, each naming what comes after it. Counted repetitions are written out, and how many
+ * instructions that makes is counted before any is made.
  *
  *   CHAR   one character, then `next`
  *   SPLIT  `next`, and where that fails `other`
@@ -10,8 +10,8 @@
  *   JOIN   a place that several ways lead to: what failed from here is marked and not tried again
  *   MATCH  the end
  *
- * Only JOIN and MATCH have more than one instruction before them. So a matcher that marks the JOINs never executes an instruction twice
- * at one place.
+ * Only JOIN and MATCH have more than one instruction before them. So a matcher that marks the JOINs never executes an
+ * instruction twice at one place.
  */
 import { MOST_INSTRUCTIONS } from './limits.ts'
 import { type Node, type Test, UnsupportedPattern } from './pattern.ts'
@@ -24,7 +24,9 @@ export const JOIN = 4
 export const MATCH = 5
 export const END = 6
 
-/** All have the same members, so that the matcher's loop sees one shape; what a kind has no use for is not looked at. */
+/**
+ * All have the same members, so that the matcher's loop sees one shape; what a kind has no use for is not looked at.
+ */
 export interface Instruction {
   readonly kind: number
   /** CHAR, RUN */

@@ -1,6 +1,6 @@
 /**
- * Literals of Python as `repr` writes them: the tokens of RWKV's vocabularies. The escapes are \\ \' \" \n \t \r \xHH, and
- * \uHHHH \UHHHHHHHH in a str. (The Python Language Reference 3, section 2.4.1.)
+ * Literals of Python as `repr` writes them: the tokens of RWKV's vocabularies. The escapes are \\ \' \" \n \t \r \xHH,
+ * and \uHHHH \UHHHHHHHH in a str. (The Python Language Reference 3, section 2.4.1.)
  */
 import { Unstreamable } from './unstreamable.ts'
 
@@ -11,7 +11,10 @@ const DIGITS: Readonly<Record<string, number>> = { x: 2, u: 4, U: 8 }
 
 const show = (text: string): string => JSON.stringify(text.length > 40 ? `${text.slice(0, 40)}…` : text)
 
-/** Code points: of characters for a str, of bytes for bytes. `quote` must not stand in it without a backslash; '' for none. */
+/**
+ * Code points: of characters for a str, of bytes for bytes. `quote` must not stand in it without a backslash; '' for
+ * none.
+ */
 const codes = (inside: string, isBytes: boolean, quote: string): number[] => {
   const refuse = (what: string): never => {
     throw new Unstreamable(`${show(inside)} as a token, with ${what}`)

@@ -1,17 +1,18 @@
 /**
- * Patterns of pre-tokenizers, matched so that one can tell whether more text could change the answer, in time that grows with
- * the text and not with its square or worse.
+ * Patterns of pre-tokenizers, matched so that one can tell whether more text could change the answer, in time that
+ * grows with the text and not with its square or worse.
  *
- * What is found is what a backtracking matcher finds: alternatives in their order, repetitions greedy. A matcher decides by the
- * characters it looks at and by nothing else. So if a match (or the failure to match) was found without once looking beyond the
- * end of the known text, no continuation changes it; `hitEnd` says whether it did look. That is all a stream needs, and what the
- * platform's RegExp does not tell.
+ * What is found is what a backtracking matcher finds: alternatives in their order, repetitions greedy. A matcher
+ * decides by the characters it looks at and by nothing else. So if a match (or the failure to match) was found without
+ * once looking beyond the end of the known text, no continuation changes it; `hitEnd` says whether it did look. That is
+ * all a stream needs, and what the platform's RegExp does not tell.
  *
- * Nothing is captured and nothing referred back to, so whether the rest of a pattern matches from an instruction at a place
- * depends on these two alone. A JOIN that failed at a place is marked, and so is how far down a run failed; neither is tried
- * again, whatever leads to it, in this attempt or in a later one in the same text with the same end. All attempts together
- * execute no instruction twice at a place: they take at most instructions × places steps. An attempt that looked beyond the end
- * leaves no marks to one that has to tell whether it did. What is still to be tried lies in arrays: no text exhausts the stack.
+ * Nothing is captured and nothing referred back to, so whether the rest of a pattern matches from an instruction at a
+ * place depends on these two alone. A JOIN that failed at a place is marked, and so is how far down a run failed;
+ * neither is tried again, whatever leads to it, in this attempt or in a later one in the same text with the same end.
+ * All attempts together execute no instruction twice at a place: they take at most instructions × places steps. An
+ * attempt that looked beyond the end leaves no marks to one that has to tell whether it did. What is still to be tried
+ * lies in arrays: no text exhausts the stack.
  */
 import { parsePattern } from './pattern.ts'
 import { AHEAD, CHAR, END, type Instruction, JOIN, MATCHED, programOf, RUN, SPLIT } from './program.ts'
@@ -22,8 +23,8 @@ export interface Pattern {
   /** How many instructions it is made of: an attempt costs at most as many steps for each character. */
   readonly size: number
   /**
-   * The end of the match that begins at `at`, in text[0, end); −1: none does. `open`: the text may go on, and `hitEnd` will be
-   * asked for; otherwise it says nothing.
+   * The end of the match that begins at `at`, in text[0, end); −1: none does. `open`: the text may go on, and `hitEnd`
+   * will be asked for; otherwise it says nothing.
    */
   match(text: string, at: number, end: number, open: boolean): number
   /** Whether the last call looked beyond `end`: then its answer may change with more text. */
@@ -44,11 +45,17 @@ export const compilePattern = (source: string): Pattern => {
   let marks = new Uint8Array(0)
   let round = MOST_ROUNDS
   let marksHitEnd = false
-  /** Of each run: the stretch of its characters that was looked at last, and the lowest place from which going on failed. */
+  /**
+   * Of each run: the stretch of its characters that was looked at last, and the lowest place from which going on
+   * failed.
+   */
   const runFrom = new Int32Array(runs)
   const runEnd = new Int32Array(runs)
   const runFailed = new Int32Array(runs)
-  /** Two stacks that never shrink. What is still to be tried, each with its place, how many marks led to it, and where a run began: */
+  /**
+   * Two stacks that never shrink. What is still to be tried, each with its place, how many marks led to it, and where a
+   * run began:
+   */
   const waiting: Instruction[] = []
   const places: number[] = []
   let top = 0
@@ -103,7 +110,10 @@ export const compilePattern = (source: string): Pattern => {
     top += 1
   }
 
-  /** From `first` at `from`: where the match ends, or −1. `lasting`: only whether there is one matters, and is marked too. */
+  /**
+   * From `first` at `from`: where the match ends, or −1. `lasting`: only whether there is one matters, and is marked
+   * too.
+   */
   const search = (first: Instruction, from: number, lasting: boolean): number => {
     const bottom = top
     const bottomMarked = marked

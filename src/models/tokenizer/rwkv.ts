@@ -1,7 +1,7 @@
 /**
- * The vocabulary that RWKV's author publishes beside the weights, rwkv_vocab_*.txt: a line for each token, `ID LITERAL LENGTH`,
- * separated by the first and the last space of the line. LITERAL is a str or bytes literal of Python, LENGTH its number of bytes.
- * Id 0 ends a text and has no line. (BlinkDL/RWKV-LM, RWKV-v5/tokenizer/rwkv_tokenizer.py.)
+ * The vocabulary that RWKV's author publishes beside the weights, rwkv_vocab_*.txt: a line for each token, `ID LITERAL
+ * LENGTH`, separated by the first and the last space of the line. LITERAL is a str or bytes literal of Python, LENGTH
+ * its number of bytes. Id 0 ends a text and has no line. (BlinkDL/RWKV-LM, RWKV-v5/tokenizer/rwkv_tokenizer.py.)
  */
 import { readdir } from 'node:fs/promises'
 import { basename, join } from 'node:path'
@@ -61,8 +61,8 @@ export const vocabularyIn = async (dir: string): Promise<string | null> => {
 }
 
 /**
- * The tokenizer of a vocabulary in RWKV's form. Its `eos` is 0, and no text gives it. Throws INVALID for a file that cannot be
- * read or contradicts itself or the model, naming file and line.
+ * The tokenizer of a vocabulary in RWKV's form. Its `eos` is 0, and no text gives it. Throws INVALID for a file that
+ * cannot be read or contradicts itself or the model, naming file and line.
  */
 export const openTrie = async (
   path: string,

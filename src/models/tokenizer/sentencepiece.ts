@@ -1,7 +1,8 @@
 /**
- * SentencePiece's BPE as GGUF files have it: of all pairs of neighbouring pieces whose union is a piece, the one whose union has
- * the highest score is joined, the leftmost of equals, until none is left. A character that is no piece becomes the bytes of its
- * UTF-8. (Kudo and Richardson 2018, SentencePiece; the order of equals is that of the reference's agenda.)
+ * SentencePiece's BPE as GGUF files have it: of all pairs of neighbouring pieces whose union is a piece, the one whose
+ * union has the highest score is joined, the leftmost of equals, until none is left. A character that is no piece
+ * becomes the bytes of its UTF-8. (Kudo and Richardson 2018, SentencePiece; the order of equals is that of the
+ * reference's agenda.)
  */
 import type { Parts } from './stream.ts'
 

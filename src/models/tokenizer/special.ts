@@ -1,6 +1,6 @@
 /**
- * Which token ends a text. tokenizer.json is the truth about ids; config.json may be left over from another tokenizer and
- * counts only where there is no tokenizer.json.
+ * Which token ends a text. tokenizer.json is the truth about ids; config.json may be left over from another tokenizer
+ * and counts only where there is no tokenizer.json.
  */
 import { join } from 'node:path'
 import { z } from 'zod'
@@ -40,7 +40,10 @@ const namedEos = async (dir: string): Promise<{ readonly content: string; readon
 
 const edges = z.looseObject({ add_bos_token: z.boolean().nullish(), add_eos_token: z.boolean().nullish() })
 
-/** Says through `warn` where tokenizer_config.json speaks of a token before or behind a text, and tokenizer.json, which counts, does otherwise. */
+/**
+ * Says through `warn` where tokenizer_config.json speaks of a token before or behind a text, and tokenizer.json, which
+ * counts, does otherwise.
+ */
 export const warnOfEdges = async (
   dir: string,
   { begin }: Pick<TokenizerFile, 'begin'>,
@@ -76,8 +79,9 @@ export const eosOfConfig = (config: { readonly [key: string]: unknown }, vocabSi
 }
 
 /**
- * The id of the token that ends a text; null: none does. Says once through `warn` where config.json has another one. Throws
- * INVALID where a file of the package names one that the tokenizer does not have. `source` is its file, for messages.
+ * The id of the token that ends a text; null: none does. Says once through `warn` where config.json has another one.
+ * Throws INVALID where a file of the package names one that the tokenizer does not have. `source` is its file, for
+ * messages.
  */
 export const eosOf = async (
   dir: string,

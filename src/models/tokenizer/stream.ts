@@ -3,8 +3,8 @@
  *
  *   bytes, halves ─▶ added tokens ─▶ normalizer ─▶ normalized added tokens ─▶ pre-tokens ─▶ BPE or Unigram
  *
- * An added token ends everything before it. A pre-token is encoded when its ends are certain, always alone; so ids depend on
- * the text and not on how it arrived.
+ * An added token ends everything before it. A pre-token is encoded when its ends are certain, always alone; so ids
+ * depend on the text and not on how it arrived.
  */
 import { type AddedToken, type AddedTokens, findAdded } from './added.ts'
 import { bytesOfHalf, decodeHeld, encodeHeld, FLAGS, type Held, halfOfBytes, isHighHalf } from './held.ts'

@@ -1,9 +1,10 @@
 /**
- * Tokens as the longest match over bytes (RWKV's World vocabulary): at each place of the text the longest token that stands there.
+ * Tokens as the longest match over bytes (RWKV's World vocabulary): at each place of the text the longest token that
+ * stands there.
  *
- * Every single byte is a token, so nothing fails, and text is read as its UTF-8 without being looked at otherwise. A token is
- * certain when the walk down the trie has died, or has come to a token that no other begins with; until then the bytes from its
- * place on are held: fewer than the longest token has.
+ * Every single byte is a token, so nothing fails, and text is read as its UTF-8 without being looked at otherwise. A
+ * token is certain when the walk down the trie has died, or has come to a token that no other begins with; until then
+ * the bytes from its place on are held: fewer than the longest token has.
  */
 import { type AddedToken, addedTokens, findAdded } from './added.ts'
 import { isHighHalf } from './held.ts'
@@ -14,7 +15,10 @@ import { Unstreamable } from './unstreamable.ts'
 const utf8 = new TextEncoder()
 const NOTHING = new Uint8Array(0)
 
-/** Nodes in flat arrays, the root first; the children of a node lie beside each other, in ascending order of their bytes. */
+/**
+ * Nodes in flat arrays, the root first; the children of a node lie beside each other, in ascending order of their
+ * bytes.
+ */
 interface Trie {
   /** The id of the token that ends at a node; −1: none. */
   readonly token: Int32Array
@@ -98,7 +102,10 @@ const trieOf = (tokens: ReadonlyMap<number, Uint8Array>): Trie => {
   return trie
 }
 
-/** Appends the tokens that no later byte can change to `ids`, or all tokens where the text has `ended`; returns how many bytes they have. */
+/**
+ * Appends the tokens that no later byte can change to `ids`, or all tokens where the text has `ended`; returns how many
+ * bytes they have.
+ */
 const encode = (trie: Trie, bytes: Uint8Array, ended: boolean, ids: number[]): number => {
   let at = 0
   while (at < bytes.length) {
@@ -160,7 +167,9 @@ const asBinary = (bytes: Uint8Array): string => Buffer.from(bytes).toString('lat
 
 export interface TrieOptions {
   readonly eos: number | null
-  /** Looked for in the text before any other token: from left to right, the longest at each place. They have no text. */
+  /**
+   * Looked for in the text before any other token: from left to right, the longest at each place. They have no text.
+   */
   readonly control?: readonly { readonly id: number; readonly content: string }[]
 }
 

@@ -1,6 +1,7 @@
 /**
- * Byte-level BPE as older packages have it: vocab.json (an object of tokens and their ids) and merges.txt (a merge a line, "a b",
- * behind a line "#version: …"). Which pre-tokens are meant is said by `tokenizer_class` of tokenizer_config.json alone.
+ * Byte-level BPE as older packages have it: vocab.json (an object of tokens and their ids) and merges.txt (a merge a
+ * line, "a b", behind a line "#version: …"). Which pre-tokens are meant is said by `tokenizer_class` of
+ * tokenizer_config.json alone.
  */
 import { existsSync } from 'node:fs'
 import { join } from 'node:path'

@@ -2,8 +2,9 @@
  * advance: what one event does to one session, as a sequence of steps. The same code serves the live stream, the replay
  * after a crash and `continuo verify`; they differ in what happens to the steps.
  *
- * A step ends where the record says so: after each FEED_SLICE tokens read, after as many tokens generated as the request's
- * `run` says. These numbers are part of the state format: a replay must pass through the very heads that were committed.
+ * A step ends where the record says so: after each FEED_SLICE tokens read, after as many tokens generated as the
+ * request's `run` says. These numbers are part of the state format: a replay must pass through the very heads that were
+ * committed.
  */
 import { NOVELTY_SPAN } from '../../../topics/novelty.ts'
 import { SURPRISAL_SPAN } from '../../../topics/observations.ts'
@@ -73,11 +74,11 @@ const isLong = ({ settings, span }: Head): boolean =>
  * Yields the steps of one event and leaves the session after the last of them. `fresh` says that the session began with
  * this event. Ending the iteration between two steps leaves the session at a head from which the next call resumes.
  *
- * A stop in the middle of an adaptation, which `endedBy` does not explain, throws `AdaptingStopped`. What the session was fed of the event before
- * is in its context, and in no step: neither is to be used any more.
+ * A stop in the middle of an adaptation, which `endedBy` does not explain, throws `AdaptingStopped`. What the session
+ * was fed of the event before is in its context, and in no step: neither is to be used any more.
  *
- * A state that stops being finite ends the event: the last step sets the session aside, as it was after the step before. Which step
- * that is depends on the record alone, so a replay sets it aside at the same place.
+ * A state that stops being finite ends the event: the last step sets the session aside, as it was after the step
+ * before. Which step that is depends on the record alone, so a replay sets it aside at the same place.
  */
 export async function* advance(
   session: SessionState,
@@ -105,7 +106,8 @@ export async function* advance(
       ...(novelty !== undefined && !reopened && { novelty }),
       settings: work.novelty ? { ...before.settings, novelty: true } : before.settings,
       status: 'open',
-      // No replay leads through the past of a session that was set aside: an `open` after this `close` must find that in the head.
+      // No replay leads through the past of a session that was set aside: an `open` after this `close` must find that
+      // in the head.
       ...(event.type === 'close' && stopped && { stopped }),
       cursor: { ...session.head.cursor, ...cursorAt(work) },
       conductor: reopened ? conductor.reset(session.head.conductor) : session.head.conductor,

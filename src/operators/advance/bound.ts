@@ -1,4 +1,7 @@
-/** bound: tokens of a request with a grammar. Each is an item of work of its own, since what may follow depends on the token before. */
+/**
+ * bound: tokens of a request with a grammar. Each is an item of work of its own, since what may follow depends on the
+ * token before.
+ */
 import type { ContextHead } from '../../engine/context.ts'
 import type { Generate, WorkItem, WorkResult } from '../../engine/work.ts'
 import { ContinuoError } from '../../errors.ts'
@@ -10,7 +13,10 @@ import type { Generate as Request } from '../types.ts'
 import { joinedResults, piece } from './pieces.ts'
 import { SessionLost } from './set-aside.ts'
 
-/** Behind the tokens that the request has by now. Throws SessionLost where these are not known, or do not fit its grammar. */
+/**
+ * Behind the tokens that the request has by now. Throws SessionLost where these are not known, or do not fit its
+ * grammar.
+ */
 export const matcherOf = (
   { grammar, requestId }: Request,
   vocabulary: Vocabulary,
@@ -27,7 +33,9 @@ export const matcherOf = (
   return matcher
 }
 
-/** The item token by token; `over`: why nothing may follow, where that is so. `head` is that of the context before it. */
+/**
+ * The item token by token; `over`: why nothing may follow, where that is so. `head` is that of the context before it.
+ */
 export const submitBound = async (
   submit: (item: WorkItem) => Promise<WorkResult>,
   item: WorkItem & { readonly generate: Generate },

@@ -13,7 +13,10 @@ import { alone, type Inference, moved, type SessionState, settingsOf } from './s
 
 const NO_TOKENS = new Int32Array(0)
 
-/** The head behind the last step of an event: its text may count for a request by a rule, which begins the count anew, and what is done once is done. */
+/**
+ * The head behind the last step of an event: its text may count for a request by a rule, which begins the count anew,
+ * and what is done once is done.
+ */
 export const finished = ({ unanswered, claims, ...head }: Head, work: Tokenized): Head => {
   const { event, rule, held } = work
   const count = event.type === 'generate' || !rule?.counts ? 0 : (unanswered ?? 0) + 1
@@ -52,7 +55,8 @@ export const conclude = async (
       outputs.push(...memoryObservations(head, work, result))
       head = moved(head, result, 0)
     } catch (error) {
-      // The engine changed nothing. Text that was held back before the event has been read by now, which any event does.
+      // The engine changed nothing. Text that was held back before the event has been read by now, which any event
+      // does.
       if (codeOf(error) !== 'INVALID') throw error
       outputs.push({ to: 'deadletters', reason: `The memory refused a "${event.type}" event: ${messageOf(error)}` })
     }

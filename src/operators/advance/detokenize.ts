@@ -1,8 +1,9 @@
 /**
  * detokenize: generated tokens become text as it becomes certain, and end where a stop string ends.
  *
- * A stop string is looked for in the bytes of a request, across tokens; where several end in one token, the one that ends first
- * counts. It may end inside a token: that token was generated and fed, so its id stands; the text ends with the stop string.
+ * A stop string is looked for in the bytes of a request, across tokens; where several end in one token, the one that
+ * ends first counts. It may end inside a token: that token was generated and fed, so its id stands; the text ends with
+ * the stop string.
  */
 import type { GenerationState } from '../../../topics/state.ts'
 import { decodeUtf8 } from './utf8.ts'
@@ -21,7 +22,9 @@ export interface Detokenizer {
   end(): { readonly text: string; readonly state: TextState }
 }
 
-/** How many of the new bytes belong to the text: up to the end of the stop string that ends first; −1: none ends here. */
+/**
+ * How many of the new bytes belong to the text: up to the end of the stop string that ends first; −1: none ends here.
+ */
 const stopIn = (tail: Uint8Array, bytes: Uint8Array, stops: readonly Uint8Array[]): number => {
   const all = Buffer.concat([tail, bytes])
   let first = -1

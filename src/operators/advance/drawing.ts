@@ -13,7 +13,10 @@ const penaltiesOf = ({
 }: Request): Omit<NonNullable<Generate['penalties']>, 'counts'> | null =>
   repetition === 1 && presence === 0 && frequency === 0 ? null : { repetition, presence, frequency }
 
-/** Whether the request asks for its own ids as long as it runs, also after a restart: then its session's history has them. */
+/**
+ * Whether the request asks for its own ids as long as it runs, also after a restart: then its session's history has
+ * them.
+ */
 export const followsItself = (event: Request): boolean => penaltiesOf(event) !== null || event.grammar !== undefined
 
 /** `counted`: how often each id counts, for a request with penalties. */

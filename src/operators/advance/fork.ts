@@ -1,7 +1,7 @@
 /**
- * Forks on the stream: an `open` event with `from` begins its session with the state of another session of the partition, the parent, as it
- * is when the event has its turn. That is after all earlier records of both sessions, and before all later ones (by-session.ts): so
- * what the child gets follows from the order of the partition alone.
+ * Forks on the stream: an `open` event with `from` begins its session with the state of another session of the
+ * partition, the parent, as it is when the event has its turn. That is after all earlier records of both sessions, and
+ * before all later ones (by-session.ts): so what the child gets follows from the order of the partition alone.
  */
 import { ContinuoError } from '../../errors.ts'
 import type { Fingerprints, Head } from '../../state/head.ts'
@@ -27,7 +27,10 @@ type ForkOf = NonNullable<Extract<SessionEvent['event'], { type: 'open' }>['from
 export const parentOf = ({ event }: SessionEvent): string | null =>
   event.type === 'open' && event.from !== undefined ? event.from.session : null
 
-/** The sessions whose order an event stands in: its own, and the one that it forks; none for a `cancel`, which goes past all that waits. */
+/**
+ * The sessions whose order an event stands in: its own, and the one that it forks; none for a `cancel`, which goes past
+ * all that waits.
+ */
 export const sessionsOf = (item: Valid | Rejected): readonly (string | null)[] => {
   if (item.kind === 'valid' && item.event.type === 'cancel') return []
   const parent = item.kind === 'valid' ? parentOf(item) : null
@@ -62,7 +65,10 @@ export const faultOfFork = (
     : `${what}: expected it at pulse ${pulse}, as the event says, and it stands at ${globalStep}. Fork a session that stands there, or leave out "pulse".`
 }
 
-/** The head of a session that begins with this record as a fork: that of its parent, with a place and a birth of its own. */
+/**
+ * The head of a session that begins with this record as a fork: that of its parent, with a place and a birth of its
+ * own.
+ */
 export const forkedHead = ({ session, record, event, hash }: Tokenized, parent: Head): Head => {
   const { claims, ...past } = parent
   const { conductor, chain, cursor } = parent
@@ -80,8 +86,8 @@ export const forkedHead = ({ session, record, event, hash }: Tokenized, parent: 
 }
 
 /**
- * The session that an event finds when it is computed again, and whether it begins there: the known one; where there is none, a new one; and in
- * place of either a fork of `parent`, where the event was accepted as one.
+ * The session that an event finds when it is computed again, and whether it begins there: the known one; where there is
+ * none, a new one; and in place of either a fork of `parent`, where the event was accepted as one.
  */
 export const sessionFor = async (
   work: Tokenized,

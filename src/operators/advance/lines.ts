@@ -1,4 +1,6 @@
-/** The lines of what a session reads: what was new about each, and the alerts of those that stand out (docs/watch.md). */
+/**
+ * The lines of what a session reads: what was new about each, and the alerts of those that stand out (docs/watch.md).
+ */
 import type { LineNovelty } from '../../../topics/novelty.ts'
 import { bounded } from '../../bounded.ts'
 import { messageOf } from '../../errors.ts'
@@ -58,7 +60,10 @@ export const faultOfJoin = (event: Tokenized['event']): string | null => {
     : 'An "open" event has "join" without "novelty", and only lines that are told of are joined. Send "novelty": true with it, or leave "join" out.'
 }
 
-/** What begins a record of the session; null: each line. Throws SessionLost for an expression that no event can have given it. */
+/**
+ * What begins a record of the session; null: each line. Throws SessionLost for an expression that no event can have
+ * given it.
+ */
 const beginsOf = ({ join }: Head['settings']): Begins => {
   if (join === undefined) return null
   try {

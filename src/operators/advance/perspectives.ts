@@ -32,7 +32,10 @@ export const expertsOf = (
   )
 }
 
-/** Of the tokens of `event`: as a rule one observation. Where they have more than `MOST_IDS` experts, some tokens in each. None without a token. */
+/**
+ * Of the tokens of `event`: as a rule one observation. Where they have more than `MOST_IDS` experts, some tokens in
+ * each. None without a token.
+ */
 export const perspectivesIn = (
   { session, cause, requestId, index, fromPulse, ids }: Generated,
   result: WorkResult,

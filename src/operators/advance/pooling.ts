@@ -1,6 +1,7 @@
 /**
- * The hidden vectors behind the tokens of an observation, made one: their mean, and the last of them. Sums are of double precision, each slice's added by the
- * engine in the order of its tokens, the slices' in theirs; where slices end follows from the record, so a replay adds the same numbers.
+ * The hidden vectors behind the tokens of an observation, made one: their mean, and the last of them. Sums are of
+ * double precision, each slice's added by the engine in the order of its tokens, the slices' in theirs; where slices
+ * end follows from the record, so a replay adds the same numbers.
  */
 import type { Observed } from '../../../topics/observations.ts'
 import type { WorkResult } from '../../engine/work.ts'

@@ -20,13 +20,14 @@ export interface Inference {
   /** `share`: whom the work counts for (shares.ts); default: the session. */
   submit(item: WorkItem, share?: string): Promise<WorkResult>
   /**
-   * What ends the request in the record at `offset` after `index` tokens, or its adaptation; null: it goes on. Asked before each run. What is
-   * computed again must be told what was decided then (`cancelled` records); absent: nothing ends before its own end.
+   * What ends the request in the record at `offset` after `index` tokens, or its adaptation; null: it goes on. Asked
+   * before each run. What is computed again must be told what was decided then (`cancelled` records); absent: nothing
+   * ends before its own end.
    */
   readonly endedBy?: (offset: number, index: number) => EndedBy | null
   /**
-   * Its signal fires when the adaptation in the record is to end. `advance` throws `AdaptingStopped` then, unless `endedBy` says why. Absent: it goes on
-   * to its end.
+   * Its signal fires when the adaptation in the record is to end. `advance` throws `AdaptingStopped` then, unless
+   * `endedBy` says why. Absent: it goes on to its end.
    */
   readonly adapting?: (record: StoredRecord, id: string | null) => Pick<AdaptRequest, 'signal' | 'onBegin'>
   /** Runs another call that has the context to itself; absent where nobody closes contexts meanwhile. */

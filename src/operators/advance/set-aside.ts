@@ -1,11 +1,12 @@
 /**
- * Setting a session aside: it cannot go on, its partition can. Its head says so and why; the event at which it happened is a dead
- * letter, and so is everything that comes for the session until a `boundary` with `reset` begins a new context on the same clock, or
- * a `close` ends it. Clock, chain, sums and the snapshot stay as they were after its last finished step.
+ * Setting a session aside: it cannot go on, its partition can. Its head says so and why; the event at which it happened
+ * is a dead letter, and so is everything that comes for the session until a `boundary` with `reset` begins a new
+ * context on the same clock, or a `close` ends it. Clock, chain, sums and the snapshot stay as they were after its last
+ * finished step.
  *
- * There are two causes. *computation*: the state stopped being finite. That follows from the events, and every replay comes to it again. *storage*:
- * the state that the log should hold is lost. That does not follow from the events, so it is decided once, and the records that say so (the head, the
- * dead letter) commit together and are obeyed from then on.
+ * There are two causes. *computation*: the state stopped being finite. That follows from the events, and every replay
+ * comes to it again. *storage*: the state that the log should hold is lost. That does not follow from the events, so it
+ * is decided once, and the records that say so (the head, the dead letter) commit together and are obeyed from then on.
  */
 import type { Stopped } from '../../../topics/state.ts'
 import { ContinuoError } from '../../errors.ts'
@@ -33,7 +34,10 @@ export const reasonOf = (session: string, why: string): string => {
   return (sentence.length > room ? `${sentence.slice(0, room - 1)}…` : sentence) + WAY_BACK
 }
 
-/** The step that sets a session aside at this event. What the session read of the event before that is observed as always. */
+/**
+ * The step that sets a session aside at this event. What the session read of the event before that is observed as
+ * always.
+ */
 export const setAside = (
   committed: Head,
   event: SessionEvent,
@@ -67,8 +71,8 @@ export const setAside = (
 }
 
 /**
- * A stored head that breaks a rule (state/head-rules.ts), as everybody is to see it: set aside, with a clock and sums that can go on.
- * It follows from what is stored, so nothing needs to be written.
+ * A stored head that breaks a rule (state/head-rules.ts), as everybody is to see it: set aside, with a clock and sums
+ * that can go on. It follows from what is stored, so nothing needs to be written.
  */
 export const asStopped = (head: Head, fault: string): Head => {
   // The context is not gone on with, so nothing of it is archived.

@@ -26,7 +26,9 @@ export const cursorAt = ({ record, event, hash }: SessionEvent) => ({
   hash,
 })
 
-/** The last tokens event of a request that ends before another token: readers of the topic wait for one with a `finish`. */
+/**
+ * The last tokens event of a request that ends before another token: readers of the topic wait for one with a `finish`.
+ */
 export const endOfRequest = (
   head: Head,
   { record, event }: SessionEvent,

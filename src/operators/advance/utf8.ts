@@ -1,7 +1,8 @@
 /**
- * Bytes to text as it becomes certain. An unfinished character waits for its next byte; bytes that cannot begin or continue
- * valid UTF-8 (stray continuations, overlong forms, surrogates, above U+10FFFF) contribute nothing; the byte that breaks a
- * sequence is looked at afresh. So U+FFFD appears only where the bytes are EF BF BD. (RFC 3629, section 4.)
+ * Bytes to text as it becomes certain. An unfinished character waits for its next byte; bytes that cannot begin or
+ * continue valid UTF-8 (stray continuations, overlong forms, surrogates, above U+10FFFF) contribute nothing; the byte
+ * that breaks a sequence is looked at afresh. So U+FFFD appears only where the bytes are EF BF BD. (RFC 3629, section
+ * 4.)
  */
 export interface Decoded {
   readonly text: string

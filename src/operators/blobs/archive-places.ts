@@ -12,7 +12,10 @@ import { offsetOf } from './topic.ts'
 
 /** Archived blocks `from` … `to` − 1. */
 export interface ArchivePlace {
-  /** `topic` and `store`: in blobs, several blocks in each. `snapshot`: in the snapshot's own file, until as many as a blob has are there. */
+  /**
+   * `topic` and `store`: in blobs, several blocks in each. `snapshot`: in the snapshot's own file, until as many as a
+   * blob has are there.
+   */
   readonly in: 'topic' | 'store' | 'snapshot'
   /** The topic, or the URL of the blob store; null: of the snapshot, and of a store that the command was not given. */
   readonly where: string | null
@@ -20,7 +23,10 @@ export interface ArchivePlace {
   readonly to: number
   readonly bytes: number
   readonly blobs: number
-  /** Blocks whose blob is not there, as far as that can be told without reading it. Whether the others are whole, `verify --blobs` says. */
+  /**
+   * Blocks whose blob is not there, as far as that can be told without reading it. Whether the others are whole,
+   * `verify --blobs` says.
+   */
   readonly missing: readonly number[]
   /** Why it cannot be told which are missing; null: it can. */
   readonly untold: string | null

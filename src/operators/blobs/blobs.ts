@@ -1,10 +1,10 @@
 /**
- * The blobs of one partition. A snapshot in blocks (state/manifest.ts) is written in this order: the blobs that are new, each durable
- * before the next word; the manifest, as any snapshot ahead of the commit; the head that names it. A crash between any two of them
- * leaves garbage and nothing else. blobs/trim.ts and blobs/sweep.ts remove it.
+ * The blobs of one partition. A snapshot in blocks (state/manifest.ts) is written in this order: the blobs that are
+ * new, each durable before the next word; the manifest, as any snapshot ahead of the commit; the head that names it. A
+ * crash between any two of them leaves garbage and nothing else. blobs/trim.ts and blobs/sweep.ts remove it.
  *
- * Blobs lie in the topic of the partition (blobs/topic.ts), or in a store that several logs may share, in a folder `<log id>/<partition>`
- * (blobs/shared.ts). The log id is a random number that the partition's cursor carries.
+ * Blobs lie in the topic of the partition (blobs/topic.ts), or in a store that several logs may share, in a folder
+ * `<log id>/<partition>` (blobs/shared.ts). The log id is a random number that the partition's cursor carries.
  */
 import { randomBytes } from 'node:crypto'
 import { blobs as contract } from '../../../topics/blobs.ts'
@@ -34,8 +34,8 @@ const NO_LIFE: Life = { born: Number.NEGATIVE_INFINITY, origin: -1 }
 const text = new TextEncoder()
 
 /**
- * A context from its beginning on: that of the session that was born at this offset, which was last reset at pulse `origin`. A session that is closed and forked
- * anew has another one, which may have the same origin.
+ * A context from its beginning on: that of the session that was born at this offset, which was last reset at pulse
+ * `origin`. A session that is closed and forked anew has another one, which may have the same origin.
  */
 export interface Life {
   readonly born: number
@@ -66,13 +66,15 @@ export interface PartitionBlobs {
   begin(session: string, blocks: KnownBlocks | undefined): void
   end(session: string): void
   /**
-   * Makes blocks of a session durable ahead of the capture that will name them: from then on they are known. Names all of them, also those that
-   * were known before.
+   * Makes blocks of a session durable ahead of the capture that will name them: from then on they are known. Names all
+   * of them, also those that were known before.
    */
   ahead(head: Head, blocks: Pick<CapturedBlocks, 'known' | 'fresh'>): Promise<BlobNames>
   /** Whether blobs are being written that no capture names yet. */
   readonly isAhead: boolean
-  /** Makes the blocks of a capture durable, where they are not yet, and pages with their names. Null where it has none. */
+  /**
+   * Makes the blocks of a capture durable, where they are not yet, and pages with their names. Null where it has none.
+   */
   write(capture: Capture): Promise<{ readonly names: BlobNames; readonly pages: PageNames } | null>
   /** The same pages for other names, durable. */
   paged(names: BlobNames): Promise<PageNames>
@@ -84,7 +86,10 @@ export interface PartitionBlobs {
   recall(blobs: Iterable<BlobName>): void
   /** Copies of blobs, by the places of the old ones: from here on they are named instead. */
   move(moved: ReadonlyMap<string, BlobName>): void
-  /** From here on a block counts as there only where it was written later, or belongs to a session in memory; and what `write` names is noted. */
+  /**
+   * From here on a block counts as there only where it was written later, or belongs to a session in memory; and what
+   * `write` names is noted.
+   */
   forgetOthers(): void
   /** Those names, and those that were written ahead of a capture which has not been written yet. */
   noted(): Iterable<BlobName>
@@ -107,7 +112,9 @@ const createBlobs = (where: string, removal: Removal, layout: StateLayout): Part
   const sessions = new Map<string, KnownBlocks>()
   /** Where the block with this hash lies, for sessions that have the same one. */
   const byHash = new Map<string, BlobName>()
-  /** Blobs that are being written, by their hash. All blocks of an empty ring have the same bytes, and are written once. */
+  /**
+   * Blobs that are being written, by their hash. All blocks of an empty ring have the same bytes, and are written once.
+   */
   const puts = new Map<string, Promise<BlobName>>()
   const noted = new Map<string, BlobName>()
   let noting = false
@@ -306,10 +313,11 @@ export interface Claimed {
 }
 
 /**
- * The blobs of a partition that was just claimed; null where the model has no tables in blocks. They lie in the log's blob store, or, where
- * it was opened without one, in the topic of the partition. The first time with a store, the log's id is drawn, marked in the store and
- * committed with the cursor. Throws REFUSED where heads name blobs in a store and none was given: then every session would be computed again, or
- * set aside. Throws UNAVAILABLE where the store has no mark of the partition.
+ * The blobs of a partition that was just claimed; null where the model has no tables in blocks. They lie in the log's
+ * blob store, or, where it was opened without one, in the topic of the partition. The first time with a store, the
+ * log's id is drawn, marked in the store and committed with the cursor. Throws REFUSED where heads name blobs in a
+ * store and none was given: then every session would be computed again, or set aside. Throws UNAVAILABLE where the
+ * store has no mark of the partition.
  */
 export const openBlobs = async (
   { log, names, model, partition, writer, partBytes }: Claimed,

@@ -1,4 +1,7 @@
-/** Reads the blobs that a manifest names, and says of each that is missing or damaged what it holds and what is wrong with it. */
+/**
+ * Reads the blobs that a manifest names, and says of each that is missing or damaged what it holds and what is wrong
+ * with it.
+ */
 import type { Wanted } from '../../blobs/store.ts'
 import { digest } from '../../bulk.ts'
 import type { Manifest, Outline } from '../../state/manifest.ts'

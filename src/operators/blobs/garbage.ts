@@ -1,16 +1,19 @@
 /**
- * The removal of blobs that no committed manifest names: those of sessions that were reset or closed, and what crashes left. What is common
- * to stores where a blob is removed by its name (blobs/sweep.ts) and to the topic, which is trimmed (blobs/trim.ts):
+ * The removal of blobs that no committed manifest names: those of sessions that were reset or closed, and what crashes
+ * left. What is common to stores where a blob is removed by its name (blobs/sweep.ts) and to the topic, which is
+ * trimmed (blobs/trim.ts):
  *
  *   idle ──enough dead──▶ look ──quiet, still the owner──▶ read ──quiet──▶ decide ──▶ remove ──▶ idle
  *
- * *look*: what is there. *read*: the manifests of all committed heads. What was there and is neither in a manifest nor on its way to one is
- * dead. Three things make this safe:
+ * *look*: what is there. *read*: the manifests of all committed heads. What was there and is neither in a manifest nor
+ * on its way to one is dead. Three things make this safe:
  *
- * - stages follow each other at *quiet* moments only: no blob is being written, and no manifest waits for the commit of its head;
- * - after the look the log is asked who owns the partition. A newer owner writes only after its claim, so none of its blobs was seen;
- *   and it names again only what a manifest that it found names, which is none of the dead;
- * - from the beginning of the look on, a dead blob is given to no session (`forgetOthers`), and no copy is written over another.
+ * - stages follow each other at *quiet* moments only: no blob is being written, and no manifest waits for the commit of
+ *   its head;
+ * - after the look the log is asked who owns the partition. A newer owner writes only after its claim, so none of its
+ *   blobs was seen; and it names again only what a manifest that it found names, which is none of the dead;
+ * - from the beginning of the look on, a dead blob is given to no session (`forgetOthers`), and no copy is written over
+ *   another.
  */
 import type { TopicNames } from '../../../topics/index.ts'
 import type { BlobName } from '../../blobs/store.ts'

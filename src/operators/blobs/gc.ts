@@ -1,11 +1,12 @@
 /**
- * The removal of dead blobs by hand (`continuo blobs gc`), without the model. The owner of a partition removes what is dead by itself
- * (blobs/garbage.ts), when it outweighs what lives; here all of it goes, also what nobody counts any more: in the topic of a log that went to a store,
- * and folders of logs that are gone.
+ * The removal of dead blobs by hand (`continuo blobs gc`), without the model. The owner of a partition removes what is
+ * dead by itself (blobs/garbage.ts), when it outweighs what lives; here all of it goes, also what nobody counts any
+ * more: in the topic of a log that went to a store, and folders of logs that are gone.
  *
- * The order is that of blobs/garbage.ts, with a claim in place of quiet moments: the command claims a partition, which fences the worker that had it,
- * and then reads the heads behind every commit of that worker. Blobs that are there by then and are named by none of these heads are dead; the next
- * owner names only what it writes itself or finds in the same heads.
+ * The order is that of blobs/garbage.ts, with a claim in place of quiet moments: the command claims a partition, which
+ * fences the worker that had it, and then reads the heads behind every commit of that worker. Blobs that are there by
+ * then and are named by none of these heads are dead; the next owner names only what it writes itself or finds in the
+ * same heads.
  */
 import type { TopicNames } from '../../../topics/index.ts'
 import { checkMark, markIn, nameIn } from '../../blobs/shared.ts'
@@ -35,7 +36,10 @@ export interface Collected {
   readonly partition: number
   /** Its folder in the blob store; null: it has none. */
   readonly store: { readonly folder: string; readonly kept: Amount; readonly removed: Amount } | null
-  /** Its topic of blobs; null: the log has none. `removed`: records below the lowest that is named; `end`: one past the last. */
+  /**
+   * Its topic of blobs; null: the log has none. `removed`: records below the lowest that is named; `end`: one past the
+   * last.
+   */
   readonly topic: {
     readonly kept: Amount
     readonly removed: number
@@ -146,8 +150,9 @@ export const ownerOf = async (
 }
 
 /**
- * Removes what no committed head of the partition names, as its owner; with `dry` it claims nothing and removes nothing. Throws REFUSED for state or
- * manifests that cannot be read, UNAVAILABLE for a store that is away, FENCED when another owner came; then nothing was removed.
+ * Removes what no committed head of the partition names, as its owner; with `dry` it claims nothing and removes
+ * nothing. Throws REFUSED for state or manifests that cannot be read, UNAVAILABLE for a store that is away, FENCED when
+ * another owner came; then nothing was removed.
  */
 export const collectPartition = async (gc: Gc, partition: number): Promise<Collected> => {
   const { log, names, dry } = gc
@@ -194,9 +199,9 @@ export interface Orphan extends Amount {
 }
 
 /**
- * Folders of partitions that no cursor of this log names: of other logs, of logs that are gone, or of a worker that was killed before it could commit
- * the name. Nothing in a store says whether its log still lives, so only those are removed whose names are given. Throws INVALID for a name that is none
- * of them, before anything is removed.
+ * Folders of partitions that no cursor of this log names: of other logs, of logs that are gone, or of a worker that was
+ * killed before it could commit the name. Nothing in a store says whether its log still lives, so only those are
+ * removed whose names are given. Throws INVALID for a name that is none of them, before anything is removed.
  */
 export const orphansOf = async (
   store: SharedStore,

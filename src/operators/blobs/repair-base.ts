@@ -1,4 +1,7 @@
-/** Computes a session again from a snapshot or event early enough that the blocks come out which cannot be read any more. */
+/**
+ * Computes a session again from a snapshot or event early enough that the blocks come out which cannot be read any
+ * more.
+ */
 import { codeOf } from '../../errors.ts'
 import type { Head, SnapshotRef } from '../../state/head.ts'
 import { unseal } from '../../state/head.ts'
@@ -68,8 +71,9 @@ const precedes = async (
 }
 
 /**
- * The session as it stands at `target`, with these runs computed: from the newest snapshot before them that is left and readable, or from its
- * first event. Throws as `restoreSession`, which also goes back to the first event where that snapshot turns out to be of no use.
+ * The session as it stands at `target`, with these runs computed: from the newest snapshot before them that is left and
+ * readable, or from its first event. Throws as `restoreSession`, which also goes back to the first event where that
+ * snapshot turns out to be of no use.
  */
 export const recomputed = async (
   deps: BaseDeps,

@@ -1,6 +1,7 @@
 /**
- * Pages of a manifest that are missing or damaged. A page holds the sha256 of 256 blocks, which the session's events give again, and the place
- * of each, which is a random number: it stands in the name of the blob, in the folder of the partition. The sha256 of the page is the proof.
+ * Pages of a manifest that are missing or damaged. A page holds the sha256 of 256 blocks, which the session's events
+ * give again, and the place of each, which is a random number: it stands in the name of the blob, in the folder of the
+ * partition. The sha256 of the page is the proof.
  */
 import { nameIn } from '../../blobs/shared.ts'
 import type { BlobName, SharedStore } from '../../blobs/store.ts'
@@ -27,7 +28,9 @@ export const copiesIn = async (store: SharedStore, folder: string): Promise<Copi
   return found
 }
 
-/** Every choice of one place for each hash, MOST_TRIES of them at most. Blocks with the same bytes have the same place. */
+/**
+ * Every choice of one place for each hash, MOST_TRIES of them at most. Blocks with the same bytes have the same place.
+ */
 function* choices(hashes: readonly string[], copies: Copies): Generator<readonly BlobName[]> {
   const distinct = [...new Set(hashes)]
   const chosen = new Map(distinct.map((hash) => [hash, 0]))

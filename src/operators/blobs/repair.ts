@@ -1,6 +1,7 @@
 /**
- * repair: blobs that the newest snapshots name and that are missing or damaged are copied or computed again, and put back under their names. Equal
- * bits make the sha256 of a block the proof that it is the one. What cannot be put back under its name is written anew with its session's snapshot.
+ * repair: blobs that the newest snapshots name and that are missing or damaged are copied or computed again, and put
+ * back under their names. Equal bits make the sha256 of a block the proof that it is the one. What cannot be put back
+ * under its name is written anew with its session's snapshot.
  *
  *   wrong blob, in a folder or S3 ──▶ another copy of it, or computed again ──▶ put back; workers may run meanwhile
  *   wrong page, in a folder or S3 ──▶ hashes computed again, places listed ───▶ put back
@@ -27,7 +28,10 @@ import { type Copies, copiesIn, putPage } from './repair-pages.ts'
 export interface Repaired {
   readonly session: string
   readonly partition: number
-  /** Blobs and pages that its newest snapshot names, each once; those of them that were wrong; and those that are right now. */
+  /**
+   * Blobs and pages that its newest snapshot names, each once; those of them that were wrong; and those that are right
+   * now.
+   */
   readonly blobs: number
   readonly wrong: number
   readonly repaired: number
@@ -240,8 +244,8 @@ const renew = async (deps: RepairDeps, owned: Owned, { seen, head, right, wanted
 }
 
 /**
- * Looks at the newest snapshots of these sessions, and mends them. Rejects where log or store give no answer; what is wrong with one session
- * does not end it.
+ * Looks at the newest snapshots of these sessions, and mends them. Rejects where log or store give no answer; what is
+ * wrong with one session does not end it.
  */
 export async function* repairPartition(
   deps: RepairDeps,

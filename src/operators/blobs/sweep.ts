@@ -1,8 +1,9 @@
 /**
- * Garbage in a store where blobs are listed and removed by their names (blobs/garbage.ts has the order). Listing and reading cost requests,
- * so a sweep begins only when more is dead than alive. The first look of a task, at garbage of crashes, lists and goes on only where that
- * is so, or cannot be told: heads say how many blobs each names, and not which of them are the same. Where a list has fewer blobs than the heads
- * name together, some are shared, and only manifests say how many. What a look has counted holds for later ones.
+ * Garbage in a store where blobs are listed and removed by their names (blobs/garbage.ts has the order). Listing and
+ * reading cost requests, so a sweep begins only when more is dead than alive. The first look of a task, at garbage of
+ * crashes, lists and goes on only where that is so, or cannot be told: heads say how many blobs each names, and not
+ * which of them are the same. Where a list has fewer blobs than the heads name together, some are shared, and only
+ * manifests say how many. What a look has counted holds for later ones.
  */
 
 import { nameIn } from '../../blobs/shared.ts'

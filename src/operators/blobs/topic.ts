@@ -1,7 +1,8 @@
 /**
- * The blobs of a partition in its own topic: parts under the keys `<sha256>#0`, `<sha256>#1`, …, the place of a blob is the offset of its
- * first part. Parts are written as those of snapshots are, ahead of the commit that will name them; parts of several blobs may lie between
- * each other. The reader compares the hash of the joined parts with the blob's name.
+ * The blobs of a partition in its own topic: parts under the keys `<sha256>#0`, `<sha256>#1`, …, the place of a blob is
+ * the offset of its first part. Parts are written as those of snapshots are, ahead of the commit that will name them;
+ * parts of several blobs may lie between each other. The reader compares the hash of the joined parts with the blob's
+ * name.
  */
 import { setTimeout as delay } from 'node:timers/promises'
 import { blobKey } from '../../../topics/blobs.ts'
@@ -27,7 +28,10 @@ const GAP = 8
 const BATCH_BYTES = 1 << 20
 /** Of other records that lie between the parts of a blob. Where more lies, a part is missing. */
 const BETWEEN_BYTES = 16 << 20
-/** How often a read begins again because of the ends of the topic, and after how long where the record may not be seen yet, ms. */
+/**
+ * How often a read begins again because of the ends of the topic, and after how long where the record may not be seen
+ * yet, ms.
+ */
 const TRIES = 20
 const PAUSE = 25
 
@@ -119,7 +123,10 @@ export const topicReader = (log: EventLog, topic: string, partition: number): Bl
     }
   }
 
-  /** The same, where an end of the topic lies between them: an owner trims what is dead at any time, and what was written is seen later. */
+  /**
+   * The same, where an end of the topic lies between them: an owner trims what is dead at any time, and what was
+   * written is seen later.
+   */
   const readThere = async (open: Set<Reading>, how: How, give: (reading: Reading) => Promise<void>): Promise<void> => {
     for (let tries = 1; ; tries += 1) {
       const { begin, end } = await log.bounds(topic, partition)

@@ -1,13 +1,16 @@
 /**
- * Garbage in the topic of the partition (blobs/garbage.ts has the order). A topic loses only what lies before all that lives, so
+ * Garbage in the topic of the partition (blobs/garbage.ts has the order). A topic loses only what lies before all that
+ * lives, so
  *
  * - it is *trimmed* below the lowest living place;
- * - where the living lie in the way, the lowest of them are *moved*: copied to the end, and the manifests that name them are written again
- *   with the new places. The old ones stay until those manifests are committed; the next look finds nothing below and trims.
+ * - where the living lie in the way, the lowest of them are *moved*: copied to the end, and the manifests that name
+ *   them are written again with the new places. The old ones stay until those manifests are committed; the next look
+ *   finds nothing below and trims.
  *
- * A look reads every manifest, so it comes when the topic has grown by as much as lived at the last one, or when sessions that were reset or closed
- * named more than the others do. Only blobs before half of the dead ones are moved, and only when more is dead than alive. So reading and copying
- * cost a fixed share of what is written, and the topic holds two to four times what lives at most, or `floor` more.
+ * A look reads every manifest, so it comes when the topic has grown by as much as lived at the last one, or when
+ * sessions that were reset or closed named more than the others do. Only blobs before half of the dead ones are moved,
+ * and only when more is dead than alive. So reading and copying cost a fixed share of what is written, and the topic
+ * holds two to four times what lives at most, or `floor` more.
  */
 import type { BlobName, Wanted } from '../../blobs/store.ts'
 import { digest } from '../../bulk.ts'

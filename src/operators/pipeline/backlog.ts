@@ -1,4 +1,7 @@
-/** The backlog of the commit stage: steps that wait for their transaction, and the sessions that wait until there is room for more. */
+/**
+ * The backlog of the commit stage: steps that wait for their transaction, and the sessions that wait until there is
+ * room for more.
+ */
 /** Counts steps, or bytes; sessions wait while there are too many. */
 export interface Backlog {
   add(more: number): void

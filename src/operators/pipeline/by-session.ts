@@ -1,13 +1,15 @@
 /**
- * bySession: order within a session, none between sessions. Each session's events are projected one after the other; the
- * sessions run beside each other. A session that is idle costs nothing here.
+ * bySession: order within a session, none between sessions. Each session's events are projected one after the other;
+ * the sessions run beside each other. A session that is idle costs nothing here.
  *
- * An event may belong to several sessions (a fork: to the child and to its parent). It stands in the queue of each, and is projected when it
- * is the first of all of them: after all earlier events of these sessions, before all later ones. Events join their queues in the order of the
- * partition, all queues at once, so of those that wait the earliest is the first of all its queues: none waits for ever.
+ * An event may belong to several sessions (a fork: to the child and to its parent). It stands in the queue of each, and
+ * is projected when it is the first of all of them: after all earlier events of these sessions, before all later ones.
+ * Events join their queues in the order of the partition, all queues at once, so of those that wait the earliest is the
+ * first of all its queues: none waits for ever.
  *
- * With `places`, a session holds its share of waiting events and no more. Of one beyond it only the place in the log waits, and the event is read
- * again when its turn comes near. So a session with many events fills no memory, and the events of others are read past them.
+ * With `places`, a session holds its share of waiting events and no more. Of one beyond it only the place in the log
+ * waits, and the event is read again when its turn comes near. So a session with many events fills no memory, and the
+ * events of others are read past them.
  */
 import { from, Observable, type ObservableInput, type OperatorFunction, type Subscription } from 'rxjs'
 import { createLine, type Line } from './line.ts'
@@ -33,15 +35,24 @@ export interface MostWaiting<K> {
 export interface Places<T, K> {
   /** What a session holds at most, but one event in any case. */
   readonly share: Amount
-  /** What all sessions hold together at most, each event until it is finished. The first event of a session that holds none is held up to twice this. */
+  /**
+   * What all sessions hold together at most, each event until it is finished. The first event of a session that holds
+   * none is held up to twice this.
+   */
   readonly total: Amount
   /** Where the event is in the log, and what it takes in memory. */
   placeOf(item: T): { readonly offset: number; readonly bytes: number }
   /** The events at these places, ascending, and in their order: the first, and more of them up to so many bytes. */
   read(places: readonly Place<K>[], bytes: number): Promise<readonly T[]>
-  /** The offsets of finished events, whose outputs are committed. Without this an event is finished when its projection ends. */
+  /**
+   * The offsets of finished events, whose outputs are committed. Without this an event is finished when its projection
+   * ends.
+   */
   readonly finished?: Observable<readonly number[]>
-  /** Called where the number of events that wait in the log is another one; `most` finds the session with the most of them. */
+  /**
+   * Called where the number of events that wait in the log is another one; `most` finds the session with the most of
+   * them.
+   */
   onWaiting?(count: number, most: () => MostWaiting<K> | null): void
 }
 
@@ -230,7 +241,10 @@ export const bySession =
         return ready.reverse()
       }
 
-      /** Takes an entry that is over out of its queues. Returns those that were only behind it, the one to begin with last. */
+      /**
+       * Takes an entry that is over out of its queues. Returns those that were only behind it, the one to begin with
+       * last.
+       */
       const leave = (entry: Entry<T, K>): Entry<T, K>[] => {
         hold(entry, -1)
         const next: Entry<T, K>[] = []

@@ -1,6 +1,6 @@
 /**
- * CloudEvents 1.0 over Kafka (the specification's Kafka protocol binding 1.0.2): in binary mode attributes are headers `ce_…` and the value is the
- * data; in structured mode the value is the whole event as JSON (its JSON format).
+ * CloudEvents 1.0 over Kafka (the specification's Kafka protocol binding 1.0.2): in binary mode attributes are headers
+ * `ce_…` and the value is the data; in structured mode the value is the whole event as JSON (its JSON format).
  */
 import { z } from 'zod'
 import { sha256 } from '../../hash.ts'
@@ -88,8 +88,10 @@ export const cloudDataOf = (record: StoredRecord, format: 'json' | 'text'): Clou
 }
 
 /**
- * Headers of an input record that its outputs may carry: all but the one that says whom the record counts for (shares.ts), and the one that has what a
- * client asked for (asked.ts). Headers that name a CloudEvent or the form of its data are left out where the record is a CloudEvent, and where outputs are CloudEvents and have such headers of their own.
+ * Headers of an input record that its outputs may carry: all but the one that says whom the record counts for
+ * (shares.ts), and the one that has what a client asked for (asked.ts). Headers that name a CloudEvent or the form of
+ * its data are left out where the record is a CloudEvent, and where outputs are CloudEvents and have such headers of
+ * their own.
  */
 export const passedOn = (record: Pick<StoredRecord, 'headers'>, cloudEvents: boolean): Headers => {
   const isCloud = cloudEvents || isCloudEvent(record)
@@ -101,8 +103,9 @@ export const passedOn = (record: Pick<StoredRecord, 'headers'>, cloudEvents: boo
 const utf8 = new TextEncoder()
 
 /**
- * The attributes of an output as a CloudEvent in binary mode. The id is that of its bytes, which say what caused it: the same output computed again
- * is the same event, and no other has its id. `time` is left out: outputs follow from the log, and a clock is not in it.
+ * The attributes of an output as a CloudEvent in binary mode. The id is that of its bytes, which say what caused it:
+ * the same output computed again is the same event, and no other has its id. `time` is left out: outputs follow from
+ * the log, and a clock is not in it.
  */
 export const attributesOf = (
   value: Uint8Array,

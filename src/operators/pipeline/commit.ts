@@ -1,7 +1,8 @@
 /**
- * commit: steps become transactions: outputs, heads, the partition cursor, and the input offset with them. This file decides when: every so often, or
- * earlier over budget; snapshots are written between two transactions and never in their way. committer.ts has what is in a transaction,
- * snapshots/writer.ts what goes ahead of it, compaction.ts what is removed behind it.
+ * commit: steps become transactions: outputs, heads, the partition cursor, and the input offset with them. This file
+ * decides when: every so often, or earlier over budget; snapshots are written between two transactions and never in
+ * their way. committer.ts has what is in a transaction, snapshots/writer.ts what goes ahead of it, compaction.ts what
+ * is removed behind it.
  */
 import { Observable, type OperatorFunction } from 'rxjs'
 import { ContinuoError } from '../../errors.ts'
@@ -27,14 +28,17 @@ export interface CommitDeps
 const BUDGET_STEPS = 2048
 const BUDGET_BYTES = 4 * 1024 * 1024
 /**
- * A transaction that somebody waits for goes without the steps of other sessions, whose turn comes once in an interval: so many of them then, or such a
- * share of those that wait, so that what waits stays bounded while somebody always waits for something.
+ * A transaction that somebody waits for goes without the steps of other sessions, whose turn comes once in an interval:
+ * so many of them then, or such a share of those that wait, so that what waits stays bounded while somebody always
+ * waits for something.
  */
 const BUDGET_BESIDE = 32
 const SHARE_BESIDE = 1 / 16
 /** Bytes of snapshots that one transaction waits for, where their sessions have heads in the log already. */
 const BUDGET_REQUIRED = 1024 * 1024
-/** Where somebody waits for tokens, a commit begins once the last one is over for its own duration, or for so long, ms. */
+/**
+ * Where somebody waits for tokens, a commit begins once the last one is over for its own duration, or for so long, ms.
+ */
 const MOST_REST = 2
 /** The same of the pieces of snapshots, for so long after somebody waited, ms: a commit may have to wait for one. */
 const SNAPSHOT_REST = 2
@@ -137,8 +141,9 @@ export const commit =
       }
 
       /**
-       * The next steps, those of a session in their order. They go past steps whose snapshots are not written yet, or would take too long; and where
-       * somebody waits for tokens, past those of the sessions that nobody waits for but in their turn, so that the transaction is short.
+       * The next steps, those of a session in their order. They go past steps whose snapshots are not written yet, or
+       * would take too long; and where somebody waits for tokens, past those of the sessions that nobody waits for but
+       * in their turn, so that the transaction is short.
        */
       const take = (): EmittedStep[] => {
         const now = performance.now()
@@ -208,7 +213,8 @@ export const commit =
       const round = async (): Promise<boolean> => {
         const steps = take()
         if (steps.length === 0 && !table.hasTouched) return false
-        // No snapshot of a deleted session may be on its way: a session that begins under its id would take it for its own.
+        // No snapshot of a deleted session may be on its way: a session that begins under its id would take it for its
+        // own.
         for (const { deleted, session } of steps) if (deleted === true) await snapshots.finishOf(session!)
         for (const { head } of steps) {
           if (head === null || table.captures.required(head) === 0) continue

@@ -1,6 +1,6 @@
 /**
- * One transaction of a partition, driven by the loop in commit.ts. Three verbs in order: *prepare* puts its records together, *commit*
- * hands them to the log as one atom, *note* tells table and indexes that it happened.
+ * One transaction of a partition, driven by the loop in commit.ts. Three verbs in order: *prepare* puts its records
+ * together, *commit* hands them to the log as one atom, *note* tells table and indexes that it happened.
  */
 import type { TopicNames } from '../../../topics/index.ts'
 import type { KeptRules } from '../../../topics/input.ts'

@@ -1,6 +1,7 @@
 /**
- * An input topic that Kafka compacts. Compaction removes every record of a key but the newest, and a session is the sum of all records
- * of its key: after a crash it is rebuilt from them, so a run on such a topic works until the first crash after the first compaction.
+ * An input topic that Kafka compacts. Compaction removes every record of a key but the newest, and a session is the sum
+ * of all records of its key: after a crash it is rebuilt from them, so a run on such a topic works until the first
+ * crash after the first compaction.
  */
 import { ContinuoError } from '../../errors.ts'
 import type { EventLog, TopicInfo } from '../../streams/log.ts'
@@ -23,7 +24,10 @@ const compactionText = (topic: string): string =>
 export const compactionWarning = async (log: EventLog, topic: string): Promise<string | null> =>
   (await compacts(log, topic)) ? compactionText(topic) : null
 
-/** Throws REFUSED for a compacted input: a run would lose sessions at some later crash, when nothing can be done about it. */
+/**
+ * Throws REFUSED for a compacted input: a run would lose sessions at some later crash, when nothing can be done about
+ * it.
+ */
 export const refuseCompacted = async (log: EventLog, topic: string): Promise<void> => {
   if (await compacts(log, topic))
     throw new ContinuoError('REFUSED', `${compactionText(topic)}. Nothing was read or changed.`)

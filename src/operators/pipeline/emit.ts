@@ -28,8 +28,8 @@ const besideBytes = ({ key, headers }: Pick<StoredRecord, 'key' | 'headers'>): n
   headers.reduce((sum, [name, content]) => sum + Buffer.byteLength(name) + content.length, key?.length ?? 0)
 
 /**
- * What the dead letters of a record hold, put together: its value, or, where key and headers are too large to stand beside
- * it, an envelope with all three.
+ * What the dead letters of a record hold, put together: its value, or, where key and headers are too large to stand
+ * beside it, an envelope with all three.
  */
 export const deadLetterContent = (
   record: StoredRecord,
@@ -72,7 +72,10 @@ const deadLetters = (
   })
 }
 
-/** The records of an output. Alerts, and with `cloudEvents` all outputs, are CloudEvents in binary mode: attributes in headers, the same value. */
+/**
+ * The records of an output. Alerts, and with `cloudEvents` all outputs, are CloudEvents in binary mode: attributes in
+ * headers, the same value.
+ */
 export const encodeOutput = (
   output: Output,
   record: StoredRecord,

@@ -1,6 +1,6 @@
 /**
- * tokenize and infer: when its turn in its session has come, an event becomes tokens, and these become steps. Each session hands the
- * engine one item of work at a time; the engine shares its steps among all items that it has.
+ * tokenize and infer: when its turn in its session has come, an event becomes tokens, and these become steps. Each
+ * session hands the engine one item of work at a time; the engine shares its steps among all items that it has.
  */
 import { from, type Observable } from 'rxjs'
 import { ContinuoError } from '../../errors.ts'
@@ -68,7 +68,10 @@ const obeying = (step: Step, requests: Requests): Step => {
   return step
 }
 
-/** The deletion of a session needs nothing of its state. The next event of its id waits for the commit: to every part it is a new session then. */
+/**
+ * The deletion of a session needs nothing of its state. The next event of its id waits for the commit: to every part it
+ * is a new session then.
+ */
 async function* remove({ table, sessions }: InferDeps, { session, record, event }: Tokenized): AsyncGenerator<Step> {
   const { pulse } = table.newest(session)!.cursor
   if (!(await sessions.forget(session))) return
@@ -87,7 +90,10 @@ async function* run(deps: InferDeps, event: Valid): AsyncGenerator<Step> {
   }
 }
 
-/** The steps of the event to its end, or up to where others want its context: then the session, from whose head the next stretch goes on. */
+/**
+ * The steps of the event to its end, or up to where others want its context: then the session, from whose head the next
+ * stretch goes on.
+ */
 async function* stretch(deps: InferDeps, event: Valid): AsyncGenerator<Step, LiveSession | null> {
   const { table, sessions, model, snapshotEvery, stopping, warn } = deps
   const { engine } = sessions
@@ -109,8 +115,9 @@ async function* stretch(deps: InferDeps, event: Valid): AsyncGenerator<Step, Liv
   const { session, fresh, aside } = acquired
   // A new context on an old clock: save it at once, so that no replay has to begin before it.
   if (session.head.status !== 'open' || parent !== undefined) session.captured = Number.NEGATIVE_INFINITY
-  // Where a session was set aside because its past is lost, no replay could lead to what it does from here on. A fork must not need the
-  // past of its parent, which goes on and may be closed: neither when it begins nor when it begins anew.
+  // Where a session was set aside because its past is lost, no replay could lead to what it does from here on. A fork
+  // must not need the past of its parent, which goes on and may be closed: neither when it begins nor when it begins
+  // anew.
   const { head } = session
   const isFork = parent !== undefined || (head.from !== undefined && head.status === 'closed')
   const needsSnapshot = (head.stopped !== undefined || isFork) && aside === undefined

@@ -1,13 +1,17 @@
 /**
- * Whether an input keeps its records for good. Where it does, a session with a short past needs no snapshot, however long it is silent: its few
- * events are read again if it comes back. Where records go by age or size, they must be in a snapshot before.
+ * Whether an input keeps its records for good. Where it does, a session with a short past needs no snapshot, however
+ * long it is silent: its few events are read again if it comes back. Where records go by age or size, they must be in a
+ * snapshot before.
  */
 import type { EventLog } from '../../streams/log.ts'
 
 /** Kafka's settings by which records go; −1 is for ever. A broker that does not show them may have any. */
 const BOUNDS = ['retention.ms', 'retention.bytes'] as const
 
-/** Whether every record is there that the partition ever had, and no setting removes one. The embedded log removes none by itself. */
+/**
+ * Whether every record is there that the partition ever had, and no setting removes one. The embedded log removes none
+ * by itself.
+ */
 export const keepsRecords = async (log: EventLog, topic: string, partition: number): Promise<boolean> => {
   const { begin } = await log.bounds(topic, partition)
   if (begin > 0) return false

@@ -1,4 +1,7 @@
-/** Applies the rules of an input: to which session a record belongs, and whether a new session may begin in its partition. */
+/**
+ * Applies the rules of an input: to which session a record belongs, and whether a new session may begin in its
+ * partition.
+ */
 import { isDeepStrictEqual } from 'node:util'
 import { sessionId } from '../../../topics/common.ts'
 import type { InputRules, KeptRules, Partitioner } from '../../../topics/input.ts'
@@ -68,7 +71,10 @@ export interface Homes {
   readonly partitioner: Partitioner
 }
 
-/** Of a log whose rules are not kept (an older version wrote it) nothing is refused, and murmur2 is what its clients used. */
+/**
+ * Of a log whose rules are not kept (an older version wrote it) nothing is refused, and murmur2 is what its clients
+ * used.
+ */
 export const homesOf = (rules: KeptRules | undefined, partitions: number): Homes => {
   const partitioner = partitionerOf(rules ?? {})
   return {
@@ -90,8 +96,9 @@ const REMEDY = {
 } as const
 
 /**
- * Why a session that has no head in this partition cannot begin with this record, as a sentence; null: it can. Follows from its name, the number of
- * partitions and the record's place alone: were the session let in, a client that partitions as the log says would make a second one of its name.
+ * Why a session that has no head in this partition cannot begin with this record, as a sentence; null: it can. Follows
+ * from its name, the number of partitions and the record's place alone: were the session let in, a client that
+ * partitions as the log says would make a second one of its name.
  */
 export const faultOfPlace = (
   { partition, offset }: Pick<StoredRecord, 'partition' | 'offset'>,

@@ -1,4 +1,7 @@
-/** A queue in an array: taken from its front, added to at its end, read and replaced anywhere. An array's own `shift` moves all behind it. */
+/**
+ * A queue in an array: taken from its front, added to at its end, read and replaced anywhere. An array's own `shift`
+ * moves all behind it.
+ */
 export interface Line<T> {
   readonly length: number
   /** The one that has so many before it. */

@@ -4,8 +4,8 @@
  *   subscribe → validate → readAhead → bySession(tokenize → infer) → emit → commit
  *
  * Outside `bySession` things happen in the order of the partition, inside it in the order of each session. Backpressure
- * runs the other way: commit lets sessions wait (the table's `room`), a session holds its share of records and has the others wait in the
- * log (places.ts), and the source reads no further than its limits.
+ * runs the other way: commit lets sessions wait (the table's `room`), a session holds its share of records and has the
+ * others wait in the log (places.ts), and the source reads no further than its limits.
  */
 import { from, identity, type MonoTypeOperatorFunction, map, type Observable, Subject, tap } from 'rxjs'
 import type { StoredRecord } from '../../streams/log.ts'

@@ -1,6 +1,6 @@
 /**
- * Events that wait in the log (by-session.ts): they are read again when their turn comes near. What the log no longer has by then becomes a dead
- * letter that says so.
+ * Events that wait in the log (by-session.ts): they are read again when their turn comes near. What the log no longer
+ * has by then becomes a dead letter that says so.
  */
 import { codeOf } from '../../errors.ts'
 import type { EventLog, StoredRecord } from '../../streams/log.ts'
@@ -31,7 +31,10 @@ export interface PlacesOptions {
 
 /** Places that are so near to each other are read in one go, with what lies between them. */
 const NEAR = 64
-/** What lay between is kept up to so many bytes: where several sessions are behind, each needs what another has come past. */
+/**
+ * What lay between is kept up to so many bytes: where several sessions are behind, each needs what another has come
+ * past.
+ */
 const KEPT_BYTES = 8 * 1024 * 1024
 /** Bytes asked for at a time: for a few records not a whole megabyte of those behind them, which Kafka would send. */
 const MAX_BYTES = 1 << 20

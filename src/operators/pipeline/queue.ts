@@ -1,6 +1,6 @@
 /**
- * A queue whose members can also leave from its middle. Adding, removing and finding the first cost O(1), however many there
- * are: a JavaScript Set would walk over the places of all that were removed since it last grew.
+ * A queue whose members can also leave from its middle. Adding, removing and finding the first cost O(1), however many
+ * there are: a JavaScript Set would walk over the places of all that were removed since it last grew.
  */
 export interface Queue<T> {
   /** Behind all others; nothing happens if it is a member already. */

@@ -1,12 +1,14 @@
 /**
- * The requests of a partition that were read and are not over. So a `cancel` finds the request that it names before its own turn would come: the
- * cancel goes past the queue of its session, as far as the worker has read (streams/source.ts). A cancel and the end of its request commit together.
- * Until then neither is finished, and after a crash both are read again.
+ * The requests of a partition that were read and are not over. So a `cancel` finds the request that it names before its
+ * own turn would come: the cancel goes past the queue of its session, as far as the worker has read
+ * (streams/source.ts). A cancel and the end of its request commit together. Until then neither is finished, and after a
+ * crash both are read again.
  *
- * An adaptation may compute for hours between two commits. So a `delete` of its session ends it too, where nothing that stands between the two
- * could show what it learnt, and so does the worker when its time is over.
+ * An adaptation may compute for hours between two commits. So a `delete` of its session ends it too, where nothing that
+ * stands between the two could show what it learnt, and so does the worker when its time is over.
  *
- * A million requests may wait in the log (by-session.ts). So of each there is its place and a hash of its id, and of a cancel its place and its id.
+ * A million requests may wait in the log (by-session.ts). So of each there is its place and a hash of its id, and of a
+ * cancel its place and its id.
  */
 import { type MonoTypeOperatorFunction, tap } from 'rxjs'
 import type { EndedBy } from '../../../topics/common.ts'
@@ -38,7 +40,10 @@ export interface Requests {
   cancel(event: Cancel): boolean
   /** What is to end the request at this offset; null: nothing. */
   endedBy(offset: number): EndedBy | null
-  /** The `adapt` in this record has its turn: the signal fires when it is to end, some time after it began to compute at the latest. Until `over`. */
+  /**
+   * The `adapt` in this record has its turn: the signal fires when it is to end, some time after it began to compute at
+   * the latest. Until `over`.
+   */
   adapting(record: StoredRecord, id: string | null): { readonly signal: AbortSignal; readonly onBegin: () => void }
   /** The request in this record ended so, after `index` tokens. */
   ended(record: StoredRecord, last: Pick<Cancelled, 'session' | 'requestId' | 'index'>): Cancelled

@@ -1,7 +1,7 @@
 /**
- * shares: sessions that count as one when turns are given. The header `continuo-share` of an input record names the share that its work counts for;
- * the gateway writes the name of the API key there. It decides which session goes first and nothing else: no output depends on it, and none carries
- * it.
+ * shares: sessions that count as one when turns are given. The header `continuo-share` of an input record names the
+ * share that its work counts for; the gateway writes the name of the API key there. It decides which session goes first
+ * and nothing else: no output depends on it, and none carries it.
  */
 import type { StoredRecord } from '../../streams/log.ts'
 

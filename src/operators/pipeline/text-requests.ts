@@ -1,6 +1,7 @@
 /**
- * Requests in topics of plain text: a rule of the worker or a header of the record asks to continue. Both follow from the record and from the records
- * of its session before it. A request in another topic would not: nothing says between which two records it stands.
+ * Requests in topics of plain text: a rule of the worker or a header of the record asks to continue. Both follow from
+ * the record and from the records of its session before it. A request in another topic would not: nothing says between
+ * which two records it stands.
  */
 import { generate } from '../../../topics/chunks.ts'
 import type { GenerateRule } from '../../../topics/input.ts'

@@ -1,11 +1,11 @@
 /**
- * tokenize: text becomes token ids. The tail of a text that could still merge with what follows is held back, so that how a
- * document was cut into chunks cannot be seen in the tokens; `generate`, `boundary` and `close` flush it.
+ * tokenize: text becomes token ids. The tail of a text that could still merge with what follows is held back, so that
+ * how a document was cut into chunks cannot be seen in the tokens; `generate`, `boundary` and `close` flush it.
  *
  * What a session accepts depends on what it has read, so this is also the gate: text for a closed session, a request to
- * continue an empty context, or more tokens than the context has positions left go to the dead letters and leave the session as
- * it was. All of that stands in the session's newest head, so an event is judged when its turn in the session has come: how many
- * positions a generation before it took is known only then.
+ * continue an empty context, or more tokens than the context has positions left go to the dead letters and leave the
+ * session as it was. All of that stands in the session's newest head, so an event is judged when its turn in the
+ * session has come: how many positions a generation before it took is known only then.
  */
 import type { ModelInfo } from '../../engine/types.ts'
 import { ContinuoError } from '../../errors.ts'
@@ -85,7 +85,10 @@ export const idsOf = (
 /** JSON carries whole numbers to 2⁵³; what a tokenizer holds back has room below it. */
 const CLOCK_END = 2 ** 53 - 2 ** 20
 
-/** Numbers of a hidden vector that an observation can list: the head of a session that stands in a record has 16 bytes for each. */
+/**
+ * Numbers of a hidden vector that an observation can list: the head of a session that stands in a record has 16 bytes
+ * for each.
+ */
 const MOST_CHANNELS = 32_768
 
 /** The properties of a model by which events are judged. */
@@ -97,7 +100,10 @@ export interface Bounded {
   readonly channels?: ModelInfo['channels']
 }
 
-/** Why a model, and a session of which so many blocks are archived, cannot do what the event asks of its memory; null: they can. */
+/**
+ * Why a model, and a session of which so many blocks are archived, cannot do what the event asks of its memory; null:
+ * they can.
+ */
 const faultOfMemory = (event: Valid['event'], outerMemory: Bounded['outerMemory'], archived: number): string | null => {
   const asks = event.type === 'archive' || event.type === 'retrieve'
   if (!outerMemory) {
@@ -155,8 +161,8 @@ export const idleCancel = ({ record, session, event }: Cancel): Rejected => ({
 })
 
 /**
- * `head` is the newest of the session, undefined for a session that has none yet. `others` has the sessions that it may be forked from;
- * without them there are none.
+ * `head` is the newest of the session, undefined for a session that has none yet. `others` has the sessions that it may
+ * be forked from; without them there are none.
  */
 export const tokenizeEvent = (
   valid: Valid,
@@ -165,7 +171,8 @@ export const tokenizeEvent = (
   model: Bounded,
   others: Others = NOBODY,
 ): Tokenized | Rejected => {
-  // A cancel has no turn in its session: one that ends a request is finished by the request's last step (infer.ts). Here it came too late.
+  // A cancel has no turn in its session: one that ends a request is finished by the request's last step (infer.ts).
+  // Here it came too late.
   if (isCancel(valid)) return idleCancel(valid)
   const { record, session, hash, rule, novelty, alerts } = valid
   const reject = (reason: string): Rejected => ({ kind: 'rejected', record, session, reason })

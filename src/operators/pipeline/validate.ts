@@ -11,7 +11,10 @@ import { type CloudData, cloudDataOf } from './cloud-events.ts'
 import { sessionOf } from './input.ts'
 import { requestOf, ruleOf } from './text-requests.ts'
 
-/** `json`: events of `topics/chunks.ts`. `text`: any topic of plain text; every value is text to read, whatever its bytes. */
+/**
+ * `json`: events of `topics/chunks.ts`. `text`: any topic of plain text; every value is text to read, whatever its
+ * bytes.
+ */
 export type InputFormat = 'json' | 'text'
 
 export interface ValidateOptions {
@@ -75,7 +78,10 @@ const parseEvent = (value: Uint8Array, tolerant: boolean): Chunk | string => {
   return eventOf(json, tolerant)
 }
 
-/** Returns the event with its defaults, or the sentence that says what is wrong with it. `tolerant`: without the fields that nobody knows. */
+/**
+ * Returns the event with its defaults, or the sentence that says what is wrong with it. `tolerant`: without the fields
+ * that nobody knows.
+ */
 export const eventOf = (json: unknown, tolerant = false): Chunk | string => {
   if (typeof json !== 'object' || json === null || Array.isArray(json)) {
     return `Expected a JSON object with a "type", got ${show(json)}.`
@@ -118,7 +124,10 @@ const readText = (record: StoredRecord, { input }: ValidateOptions): InputEvent 
   return { ...(asked ?? { type: 'text' }), ...(id !== undefined && { id }), bytes: base64(bytes) }
 }
 
-/** The CloudEvent's id, which becomes the `id` of the input event inside; undefined without a CloudEvent, or where the id is too long for that. */
+/**
+ * The CloudEvent's id, which becomes the `id` of the input event inside; undefined without a CloudEvent, or where the
+ * id is too long for that.
+ */
 const cloudId = (cloud: CloudData | null): string | undefined =>
   cloud !== null && cloud.id.length <= MOST_ID ? cloud.id : undefined
 

@@ -1,6 +1,6 @@
 /**
- * Lets adaptations into the engine: it computes four at a time, each on a thread of its own, and one may take hours. The others wait here. The end of
- * one that waits takes effect at once, and its time has not begun.
+ * Lets adaptations into the engine: it computes four at a time, each on a thread of its own, and one may take hours.
+ * The others wait here. The end of one that waits takes effect at once, and its time has not begun.
  */
 
 /** Threads of the engine for adaptations (native/runtime/adapt/adapt.h). */

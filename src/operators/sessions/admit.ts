@@ -1,6 +1,7 @@
 /**
- * Admission of a session from a file, which `continuo export` wrote, a SessionManager, or an attacker. The file is checked as a whole,
- * once, by all rules that a worker relies on later; a session that passes can be sealed, resumed, fed and saved.
+ * Admission of a session from a file, which `continuo export` wrote, a SessionManager, or an attacker. The file is
+ * checked as a whole, once, by all rules that a worker relies on later; a session that passes can be sealed, resumed,
+ * fed and saved.
  */
 
 import type { SnapshotHead } from '../../../topics/state.ts'
@@ -50,8 +51,8 @@ const checkHeld = ({ session, cursor }: Head, tokenizer: Tokenizer | null, vocab
 }
 
 /**
- * Clock and memory must count the same tokens, head and memory the same archived blocks: which of them an event may name is judged by the
- * head alone. `tensors`: where the persistents lie in `state`, which may lack its frozen blocks.
+ * Clock and memory must count the same tokens, head and memory the same archived blocks: which of them an event may
+ * name is judged by the head alone. `tensors`: where the persistents lie in `state`, which may lack its frozen blocks.
  */
 const checkMemory = (
   { session, archived = 0, conductor }: Head,
@@ -68,8 +69,8 @@ const checkMemory = (
 }
 
 /**
- * The engine is the judge of the state: it must take it, and the token after it must leave every number finite. `probe` feeds that token to a copy
- * that nobody else has.
+ * The engine is the judge of the state: it must take it, and the token after it must leave every number finite. `probe`
+ * feeds that token to a copy that nobody else has.
  */
 const tryOut = async ({ session, conductor }: Head, model: ModelInfo, probe: () => Promise<unknown>): Promise<void> => {
   const { globalStep, origin } = conductor
@@ -108,8 +109,9 @@ const checkHead = (head: Head, model: ModelInfo, tokenizer: Tokenizer | null): v
 const alone = ({ from: _, ...head }: SnapshotHead): SnapshotHead => head
 
 /**
- * The session in a file, if a worker could go on with it. Throws REFUSED where the file is damaged, belongs to another model, or
- * says what cannot be; INVALID where it is whole and no session to go on with (closed, set aside, a clock beyond 2⁵²).
+ * The session in a file, if a worker could go on with it. Throws REFUSED where the file is damaged, belongs to another
+ * model, or says what cannot be; INVALID where it is whole and no session to go on with (closed, set aside, a clock
+ * beyond 2⁵²).
  */
 export const admit = async (file: Uint8Array, model: Model, tokenizer: Tokenizer | null): Promise<Snapshot> => {
   const { head, state } = await decodeSnapshot(file, model.layout)

@@ -1,6 +1,6 @@
 /**
- * Calls on the contexts of a task. A context is closed only when no call has it: when the task closes, those in a call are closed at the
- * end of it.
+ * Calls on the contexts of a task. A context is closed only when no call has it: when the task closes, those in a call
+ * are closed at the end of it.
  */
 import type { Context } from '../../engine/context.ts'
 import type { WorkItem, WorkResult } from '../../engine/work.ts'

@@ -1,14 +1,15 @@
 /**
- * Slots: how many contexts a partition has in memory, and which session gets the next one. Sessions of a share (shares.ts) wait in a line of their
- * own, sessions without a share in one line together. The lines take turns; lines of shares that have half of the contexts come behind the others. In
- * a line sessions wait in order of arrival; a new session may pass those that have to be rebuilt, while as many rebuilds as allowed are going on. No
- * share has all contexts: some are left for the sessions of others.
+ * Slots: how many contexts a partition has in memory, and which session gets the next one. Sessions of a share
+ * (shares.ts) wait in a line of their own, sessions without a share in one line together. The lines take turns; lines
+ * of shares that have half of the contexts come behind the others. In a line sessions wait in order of arrival; a new
+ * session may pass those that have to be rebuilt, while as many rebuilds as allowed are going on. No share has all
+ * contexts: some are left for the sessions of others.
  *
  *   enter ──▶ waiting ──▶ arriving ──settled──▶ alive ──▶ given back, left
  *                 └─close─▶ false
  *
- * As many are let in as there is room for, each in O(1) but for the number of lines: nothing here looks at those that live or at those that go on
- * waiting.
+ * As many are let in as there is room for, each in O(1) but for the number of lines: nothing here looks at those that
+ * live or at those that go on waiting.
  */
 import { createQueue, type Queue } from '../pipeline/queue.ts'
 

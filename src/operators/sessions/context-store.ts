@@ -1,6 +1,7 @@
 /**
- * The contexts of a process, of all its partitions or of a SessionManager: made, forked and processed here, and kept where there is room for
- * them (context-tiers.ts). Callers get contexts like the engine's own, and cannot tell where the state of one is.
+ * The contexts of a process, of all its partitions or of a SessionManager: made, forked and processed here, and kept
+ * where there is room for them (context-tiers.ts). Callers get contexts like the engine's own, and cannot tell where
+ * the state of one is.
  */
 
 import type { Context, EngineContext } from '../../engine/context.ts'
@@ -18,7 +19,10 @@ import { createFair } from './fair.ts'
 export interface ContextStoreOptions extends ContextTiersOptions {
   /** Of a model whose memory lies outside: where archived blocks are. */
   readonly blocks?: BlockCacheOptions | undefined
-  /** Called for each adaptation that did something: how long the engine took, replays included, and how many evaluations it used. */
+  /**
+   * Called for each adaptation that did something: how long the engine took, replays included, and how many evaluations
+   * it used.
+   */
   readonly onAdapted?: ((told: AdaptationTime) => void) | undefined
 }
 /** What an adaptation cost. */
@@ -47,18 +51,19 @@ export type Release = (context: Context) => boolean
 /** Makes and runs all contexts of a process; the tiers decide where each lies. */
 export interface ContextStore {
   /**
-   * A context at its first state; it takes memory from its first use on. `name` stands in messages. `release` is called when spill files
-   * have reached their bound and this context was in one for longest: it closes the context when its state is kept elsewhere, at once or later.
+   * A context at its first state; it takes memory from its first use on. `name` stands in messages. `release` is called
+   * when spill files have reached their bound and this context was in one for longest: it closes the context when its
+   * state is kept elsewhere, at once or later.
    */
   createContext(name?: string, release?: Release): Context
   /**
-   * As `forkContext` of the model, of a context that was created here. A spilled context is read back first. A fork that was spilled
-   * shares blocks again, when it comes back, with those of its kin that are in memory.
+   * As `forkContext` of the model, of a context that was created here. A spilled context is read back first. A fork
+   * that was spilled shares blocks again, when it comes back, with those of its kin that are in memory.
    */
   forkContext(context: Context, name?: string, release?: Release): Promise<Context>
   /**
-   * As `submit` of the model, for a context that was created here. Rejects with `SpillLost` when its spill file is missing or was changed. `share`: whom
-   * the work counts for (shares.ts); default: the session with its forks.
+   * As `submit` of the model, for a context that was created here. Rejects with `SpillLost` when its spill file is
+   * missing or was changed. `share`: whom the work counts for (shares.ts); default: the session with its forks.
    */
   submit(item: WorkItem, share?: string): Promise<WorkResult>
   /** As `logits` of the model, of a context that was created here. */
@@ -66,7 +71,9 @@ export interface ContextStore {
   readonly stats: ContextStoreStats
   /** Blocks with these numbers (`StateParts.numbers`) are kept from now on. */
   keep(numbers: readonly number[], kept: (at: number) => KeptBlock): void
-  /** Removes the spill files, and with them the contexts that are in one. Resolves when none is being written any more. */
+  /**
+   * Removes the spill files, and with them the contexts that are in one. Resolves when none is being written any more.
+   */
   close(): Promise<void>
 }
 

@@ -1,15 +1,16 @@
 /**
- * The tiers below a device on which the contexts of a process stand: memory, files, and what their owners keep elsewhere, which for a worker is
- * the log. (Between device and memory the engine moves blocks by itself: native/runtime/model/device.h.) Each tier has a bound, and one rule
- * for all: where one is full, what was not used for longest goes one tier down.
+ * The tiers below a device on which the contexts of a process stand: memory, files, and what their owners keep
+ * elsewhere, which for a worker is the log. (Between device and memory the engine moves blocks by itself:
+ * native/runtime/model/device.h.) Each tier has a bound, and one rule for all: where one is full, what was not used for
+ * longest goes one tier down.
  *
  *                use                    room                      settled          another needs room
  *   outside ───────────▶ waiting ────────────────▶ busy ─────────────────▶ idle ──────────────────────▶ leaving ──▶ outside
  *   idle ──────────────────────────────────────────▶                                          outside ──files full──▶ released
  *
- * Busy contexts stay. Where they fill the memory, others wait for their turn, in order; one that is larger than the bound goes
- * alone. A context counts until its files are written, and one that comes counts from when it was let in. What moves to files are
- * blocks (state/pages.ts). Copying, hashing, reading and writing go on beside the event loop.
+ * Busy contexts stay. Where they fill the memory, others wait for their turn, in order; one that is larger than the
+ * bound goes alone. A context counts until its files are written, and one that comes counts from when it was let in.
+ * What moves to files are blocks (state/pages.ts). Copying, hashing, reading and writing go on beside the event loop.
  */
 import { giveBack } from '../../bulk.ts'
 import type { ContextHead, EngineContext } from '../../engine/context.ts'
@@ -23,7 +24,10 @@ import { createQueue } from '../pipeline/queue.ts'
 export interface ContextTiersOptions {
   /** Bytes of contexts in memory at most; default: no bound. A context counts until its spill file is written. */
   readonly maxBytes?: number | undefined
-  /** Bytes of spill files at most; default: no bound. Where one would be too many, its context stays in memory above that bound. */
+  /**
+   * Bytes of spill files at most; default: no bound. Where one would be too many, its context stays in memory above
+   * that bound.
+   */
   readonly maxSpillBytes?: number | undefined
   /** Where the folder of the spill files is made; default: the system's folder for temporary files. */
   readonly spillDir?: string | undefined
@@ -39,7 +43,10 @@ export interface ContextTiersStats {
   readonly resident: number
   /** Contexts in spill files. */
   readonly spilled: number
-  /** Of all spill files: those of contexts that are in one, and blocks that contexts in memory would not have to write again. */
+  /**
+   * Of all spill files: those of contexts that are in one, and blocks that contexts in memory would not have to write
+   * again.
+   */
   readonly spillBytes: number
   /** So far. */
   readonly spillReads: number
@@ -69,7 +76,10 @@ export interface Entry {
   active: boolean
   /** Settles when its spill file is written, or could not be. */
   leaving: Promise<void> | null
-  /** Its state stopped being finite, or a call lost it; the engine takes only load, restart and close, and spilling it would keep nothing. */
+  /**
+   * Its state stopped being finite, or a call lost it; the engine takes only load, restart and close, and spilling it
+   * would keep nothing.
+   */
   broken: boolean
   /** Why its state is gone, found when it was to be spilled: the next use throws it. */
   lost: unknown
@@ -87,7 +97,10 @@ export interface ContextTiers {
   first(): ContextHead & { readonly bytes: number }
   /** Throws MISUSE for a context that is closed or that a call has. */
   own(entry: Entry): void
-  /** Runs a call that has the context to itself and in memory. `open` makes it of what is outside; default: with the state that it had. */
+  /**
+   * Runs a call that has the context to itself and in memory. `open` makes it of what is outside; default: with the
+   * state that it had.
+   */
   present<T>(
     entry: Entry,
     call: (real: EngineContext) => Promise<T>,
@@ -105,7 +118,9 @@ export interface ContextTiers {
   clear(entry: Entry): void
   /** It is gone. */
   remove(entry: Entry): void
-  /** Removes the spill files, and with them the contexts that are in one. Resolves when none is being written any more. */
+  /**
+   * Removes the spill files, and with them the contexts that are in one. Resolves when none is being written any more.
+   */
   close(): Promise<void>
 }
 
@@ -114,9 +129,14 @@ interface Waiting {
   readonly enter: () => void
 }
 
-/** Time in which memory is used instead, after a spill file could not be written, before the disk is tried again, ms. */
+/**
+ * Time in which memory is used instead, after a spill file could not be written, before the disk is tried again, ms.
+ */
 const RETRY = 1000
-/** Contexts with so many bytes together may be on their way to files, or a single larger context: each is copied for that. */
+/**
+ * Contexts with so many bytes together may be on their way to files, or a single larger context: each is copied for
+ * that.
+ */
 const LEAVING_BYTES = 1 << 28
 
 export const createContextTiers = (
@@ -221,7 +241,9 @@ export const createContextTiers = (
     recount(entry)
   }
 
-  /** Memory that it counted and shared is counted by another context now: one that is busy is measured when it rests. */
+  /**
+   * Memory that it counted and shared is counted by another context now: one that is busy is measured when it rests.
+   */
   const recount = ({ kin }: Entry): void => {
     for (const entry of kin) {
       if (entry.real === null || entry.busy || entry.leaving !== null) continue
@@ -230,7 +252,10 @@ export const createContextTiers = (
     }
   }
 
-  /** Files have no room for so many bytes more: owners of contexts in them are asked, the oldest first. Work goes on above the bound. */
+  /**
+   * Files have no room for so many bytes more: owners of contexts in them are asked, the oldest first. Work goes on
+   * above the bound.
+   */
   const filesFull = (bytes: number): void => {
     isFull = outside.size + leaving.size > 0
     // Where nothing is in files, nor on its way there, nobody will tell that there is room.
@@ -248,7 +273,10 @@ export const createContextTiers = (
     )
   }
 
-  /** Writes a context to files and takes it out of memory. Where that fails it stays as it was, and this gives the error. */
+  /**
+   * Writes a context to files and takes it out of memory. Where that fails it stays as it was, and this gives the
+   * error.
+   */
   const written = async (entry: Entry): Promise<unknown> => {
     const { pulse, origin, chain } = entry.real!
     let parts: StateParts
@@ -306,7 +334,10 @@ export const createContextTiers = (
     })
   }
 
-  /** Has idle contexts spilled until there is room for all that wait, or none is idle: one in use does not go before those that wait. */
+  /**
+   * Has idle contexts spilled until there is room for all that wait, or none is idle: one in use does not go before
+   * those that wait.
+   */
   const makeRoom = (): void => {
     if (closed || isFull || performance.now() < retryAt) return
     let going = [...leaving].reduce((sum, { bytes }) => sum + bytes, 0)
@@ -318,7 +349,10 @@ export const createContextTiers = (
     }
   }
 
-  /** Whether a context of so many bytes can come now. Where spill files cannot be written the bound gives way: work goes on. */
+  /**
+   * Whether a context of so many bytes can come now. Where spill files cannot be written the bound gives way: work goes
+   * on.
+   */
   const mayEnter = (need: number): boolean => {
     if (stats.residentBytes + coming + need <= maxBytes) return true
     makeRoom()
@@ -340,7 +374,10 @@ export const createContextTiers = (
     }
   }
 
-  /** A fork of a context in memory that shares its first blocks with this one, and how many they are; null where there is none. */
+  /**
+   * A fork of a context in memory that shares its first blocks with this one, and how many they are; null where there
+   * is none.
+   */
   const sharing = (entry: Entry): { real: EngineContext; kept: readonly number[] } | null => {
     for (const { real, busy, leaving: goes, broken, pages } of entry.kin) {
       if (real === null || busy || goes !== null || broken) continue
@@ -376,7 +413,9 @@ export const createContextTiers = (
     }
   }
 
-  /** Has the context in memory for a call: where its state is outside, waits for room and takes what `open` makes of it. */
+  /**
+   * Has the context in memory for a call: where its state is outside, waits for room and takes what `open` makes of it.
+   */
   const bring = async (entry: Entry, open: (entry: Entry) => Promise<EngineContext>): Promise<void> => {
     if (entry.real !== null) return activate(entry)
     await new Promise<void>((resolve) => {

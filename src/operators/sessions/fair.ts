@@ -1,12 +1,14 @@
 /**
- * fair: which calls go to the engine. All calls in the engine share its steps, so one that asks for little would wait for a step with the rows of
- * hundreds of others. Calls go in the order of what their groups will have had when they end: fair queueing with start and finish tags, and the clock
- * of start-time fair queueing (Goyal, Vin and Cheng 1996). A group is a session with its forks, or all sessions of a share (shares.ts). The clock is
- * in tokens; it stands where the last call began. A group that was away comes back at the clock, without credit for what it did not use meanwhile.
+ * fair: which calls go to the engine. All calls in the engine share its steps, so one that asks for little would wait
+ * for a step with the rows of hundreds of others. Calls go in the order of what their groups will have had when they
+ * end: fair queueing with start and finish tags, and the clock of start-time fair queueing (Goyal, Vin and Cheng 1996).
+ * A group is a session with its forks, or all sessions of a share (shares.ts). The clock is in tokens; it stands where
+ * the last call began. A group that was away comes back at the clock, without credit for what it did not use meanwhile.
  *
- * While several groups have work, each has a few calls in the engine at a time: one that calls for hundreds of sessions takes as many rows of a step
- * as one with a few. They are fewer while one group alone calls for many sessions, since a session that asks for a token or two beside it then waits
- * for short steps only. Two groups that both call for many would lose half of the speed of the engine in this way. No bit depends on any of this.
+ * While several groups have work, each has a few calls in the engine at a time: one that calls for hundreds of sessions
+ * takes as many rows of a step as one with a few. They are fewer while one group alone calls for many sessions, since a
+ * session that asks for a token or two beside it then waits for short steps only. Two groups that both call for many
+ * would lose half of the speed of the engine in this way. No bit depends on any of this.
  */
 import { search } from '../../search.ts'
 

@@ -1,4 +1,6 @@
-/** Forks within a partition: the context of the child is a copy of the parent's, which is brought into memory for it. */
+/**
+ * Forks within a partition: the context of the child is a copy of the parent's, which is brought into memory for it.
+ */
 import type { Context } from '../../engine/context.ts'
 import type { Head } from '../../state/head.ts'
 import { SpillLost } from '../../state/spill.ts'
@@ -21,7 +23,9 @@ export interface Acquired {
 /** A session that was made or rebuilt, or what takes its place with the step that sets it aside. */
 export type Brought = Restored & { readonly aside?: Step }
 
-/** Gets a session into memory for one event, where `make` gives it unless it is there; null when the task ends before. */
+/**
+ * Gets a session into memory for one event, where `make` gives it unless it is there; null when the task ends before.
+ */
 export type Take = (
   id: string,
   make: (known: Head | undefined) => Promise<Brought>,
@@ -51,8 +55,8 @@ export const spillLostOf = (session: string, error: SpillLost): SpillLost =>
   new SpillLost(`Session "${session}": ${error.message}`, { cause: error })
 
 /**
- * A child is in memory before it has a place there, because neither may wait for a place while it holds the other's. So one session is forked
- * at a time, and a partition has one context more at most than it has places.
+ * A child is in memory before it has a place there, because neither may wait for a place while it holds the other's. So
+ * one session is forked at a time, and a partition has one context more at most than it has places.
  */
 export const createForks = ({
   forkContext,
@@ -84,7 +88,10 @@ export const createForks = ({
     }
   }
 
-  /** The child takes the place of the session that was closed, where that is in memory still, or the next one that is free. */
+  /**
+   * The child takes the place of the session that was closed, where that is in memory still, or the next one that is
+   * free.
+   */
   const placed = async (child: Brought, share: string | undefined): Promise<Acquired | null> => {
     const { head, context, history, blocks, aside } = child
     const taken = await take(head.session, async () => child, share)

@@ -1,6 +1,6 @@
 /**
- * Where a session stands while its context is in memory and nothing works on it: in the list of what may happen to it next, the
- * longest unused first, so that candidates need not be searched for.
+ * Where a session stands while its context is in memory and nothing works on it: in the list of what may happen to it
+ * next, the longest unused first, so that candidates need not be searched for.
  *
  *   absent ──event, or its unsaved input is old──▶ coming ──▶ busy ──done, and committed──┬─▶ free ──room wanted──▶ absent
  *                                                              ▲  │                       │    ▲
@@ -13,8 +13,8 @@
  *   overdue    needs one anyway
  *   capturing  its snapshot is on its way
  *
- * Only what is committed is given back or captured: a session is restored from its committed head, and a snapshot must never
- * be ahead of the head that names it.
+ * Only what is committed is given back or captured: a session is restored from its committed head, and a snapshot must
+ * never be ahead of the head that names it.
  */
 import { type Head, samePlace } from '../../state/head.ts'
 import type { SessionState } from '../advance/session-state.ts'
@@ -43,10 +43,11 @@ export interface LiveSession extends SessionState {
 }
 
 /**
- * A session without a snapshot whose past is no longer than this, in pulses (those that its adaptations computed included) and in records of
- * the partition from its first to its newest, is given back as it is: reading that again takes about the time of writing and reading a
- * snapshot, takes no place in the log, and is done only for those that come back. A longer one is saved, so that it is not read again and again.
- * So is what came after a snapshot: a replay would read everything in the partition since that snapshot.
+ * A session without a snapshot whose past is no longer than this, in pulses (those that its adaptations computed
+ * included) and in records of the partition from its first to its newest, is given back as it is: reading that again
+ * takes about the time of writing and reading a snapshot, takes no place in the log, and is done only for those that
+ * come back. A longer one is saved, so that it is not read again and again. So is what came after a snapshot: a replay
+ * would read everything in the partition since that snapshot.
  */
 export const SHORT_PULSES = 64
 export const SHORT_RECORDS = 256

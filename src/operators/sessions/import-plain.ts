@@ -1,6 +1,7 @@
 /**
- * A session of a plain decoder goes on in the same decoder with a memory outside (docs/infinite-context.md): keys are turned back and lie in
- * the window and in archived blocks, as if the tokens had been read there. What needs their hidden vectors begins anew: topics and what is asked.
+ * A session of a plain decoder goes on in the same decoder with a memory outside (docs/infinite-context.md): keys are
+ * turned back and lie in the window and in archived blocks, as if the tokens had been read there. What needs their
+ * hidden vectors begins anew: topics and what is asked.
  */
 import type { Model } from '../../engine/types.ts'
 import type { PlainCache } from '../../engine/work.ts'

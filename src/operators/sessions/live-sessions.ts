@@ -1,8 +1,8 @@
 /**
- * The sessions of one partition whose contexts are in memory. A context is rebuilt on its session's first event and given back when too
- * many are in memory; what a given-back context knew is in its snapshot, or in so few records of the input that they are read again. idle-sessions.ts
- * decides which context may be given back, context-slots.ts which session gets the next place. Heads, and the captures that are taken here, are in
- * the table (session-table.ts).
+ * The sessions of one partition whose contexts are in memory. A context is rebuilt on its session's first event and
+ * given back when too many are in memory; what a given-back context knew is in its snapshot, or in so few records of
+ * the input that they are read again. idle-sessions.ts decides which context may be given back, context-slots.ts which
+ * session gets the next place. Heads, and the captures that are taken here, are in the table (session-table.ts).
  */
 import type { Context } from '../../engine/context.ts'
 import type { ModelInfo } from '../../engine/types.ts'
@@ -32,7 +32,9 @@ export interface LiveSessionsOptions {
   /** Where frozen blocks lie; null: snapshots are whole. */
   readonly blobs: PartitionBlobs | null
   readonly snapshotEvery: number
-  /** Records of the partition after which an idle session is saved, too, so that the input need not be kept for longer. */
+  /**
+   * Records of the partition after which an idle session is saved, too, so that the input need not be kept for longer.
+   */
   readonly snapshotRecords: number
   /** An input that keeps its records leaves the sessions with a short past as they are. */
   readonly input: InputLife
@@ -51,33 +53,50 @@ export interface LiveSessionsOptions {
 }
 
 export interface LiveSessions {
-  /** The engine for these sessions: once the task is over it refuses work, and closes the contexts that it still had. */
+  /**
+   * The engine for these sessions: once the task is over it refuses work, and closes the contexts that it still had.
+   */
   readonly engine: Inference
   /**
-   * A session in memory, made or rebuilt where it is not; null when the task ends before there is room for it. One event has it until
-   * `rest`, which is not called for a session whose call failed halfway.
+   * A session in memory, made or rebuilt where it is not; null when the task ends before there is room for it. One
+   * event has it until `rest`, which is not called for a session whose call failed halfway.
    */
   acquire(work: Tokenized): Promise<Acquired | null>
   /** The same for an event that forks another session, whose events the caller holds back meanwhile. */
   readonly fork: Fork
-  /** A copy of the session's state, for the event that has the session. Its head is committed already, or commits with the copy. */
+  /**
+   * A copy of the session's state, for the event that has the session. Its head is committed already, or commits with
+   * the copy.
+   */
   capture(session: LiveSession): Promise<Capture>
   rest(session: LiveSession): void
-  /** In place of `rest` where the context is ahead of all steps: it goes as it is, and the session is rebuilt from its committed head. */
+  /**
+   * In place of `rest` where the context is ahead of all steps: it goes as it is, and the session is rebuilt from its
+   * committed head.
+   */
   drop(session: LiveSession): void
   /** Whether the event that has this session is to end between two steps, as others wait for its context. */
   isAskedToGo(session: LiveSession): boolean
-  /** For a session at rest whose event is to go on later: resolves when the session's context was given back, with false when the task ends before. */
+  /**
+   * For a session at rest whose event is to go on later: resolves when the session's context was given back, with false
+   * when the task ends before.
+   */
   away(session: LiveSession): Promise<boolean>
   /** The session is deleted: its context goes as it is, nothing of it is saved. False: the task ends before. */
   forget(id: string): Promise<boolean>
-  /** Spill files have no room for this context any more: it goes at once where it is saved, and else as soon as it is. False: it is in use. */
+  /**
+   * Spill files have no room for this context any more: it goes at once where it is saved, and else as soon as it is.
+   * False: it is in use.
+   */
   release(context: Context): boolean
   /** Contexts in memory. */
   readonly live: number
   /** Memory of their contexts. */
   readonly liveBytes: number
-  /** Gives every context back. Resolves when no call to the engine and no rebuild is under way: then the model may be closed. */
+  /**
+   * Gives every context back. Resolves when no call to the engine and no rebuild is under way: then the model may be
+   * closed.
+   */
   close(): Promise<void>
 }
 
@@ -89,8 +108,9 @@ interface Arrival {
 }
 
 /**
- * Sessions set aside in a row because their events do not lead to their heads. One is a session whose records were altered; several
- * one after the other are a machine or an input that is not to be trusted, and then the partition is refused before more are touched.
+ * Sessions set aside in a row because their events do not lead to their heads. One is a session whose records were
+ * altered; several one after the other are a machine or an input that is not to be trusted, and then the partition is
+ * refused before more are touched.
  */
 const MAX_DISAGREEMENTS = 3
 
@@ -213,7 +233,9 @@ export const createLiveSessions = (options: LiveSessionsOptions): LiveSessions =
     }
   }
 
-  /** The snapshot that a head names may be compacted and trimmed while it is being read; then the newer head names it. */
+  /**
+   * The snapshot that a head names may be compacted and trimmed while it is being read; then the newer head names it.
+   */
   const rebuild = async (id: string): Promise<Restored> => {
     for (;;) {
       const head = heads.get(id)!
@@ -359,8 +381,9 @@ export const createLiveSessions = (options: LiveSessionsOptions): LiveSessions =
   }
 
   /**
-   * Sessions whose unsaved input begins too long ago are to be saved, wherever they are. Those with a short past are looked at again after as
-   * many records where the input keeps its own: whether it still does was asked no more than that many records ago.
+   * Sessions whose unsaved input begins too long ago are to be saved, wherever they are. Those with a short past are
+   * looked at again after as many records where the input keeps its own: whether it still does was asked no more than
+   * that many records ago.
    */
   const ripen = (): void => {
     const before = table.position - snapshotRecords
@@ -385,10 +408,10 @@ export const createLiveSessions = (options: LiveSessionsOptions): LiveSessions =
   }
 
   /**
-   * Captures, as far as there are places, the states that need a snapshot: those whose unsaved input begins long before the last commit,
-   * and those whose contexts others wait for. Only what is committed is captured or given back: a session is restored from its committed
-   * head, and a snapshot must never be ahead of the head that names it. An event of the session waits for the end of the copy. Costs
-   * nothing for sessions that are not captured.
+   * Captures, as far as there are places, the states that need a snapshot: those whose unsaved input begins long before
+   * the last commit, and those whose contexts others wait for. Only what is committed is captured or given back: a
+   * session is restored from its committed head, and a snapshot must never be ahead of the head that names it. An event
+   * of the session waits for the end of the copy. Costs nothing for sessions that are not captured.
    */
   const relieve = (): void => {
     ripen()
@@ -403,7 +426,10 @@ export const createLiveSessions = (options: LiveSessionsOptions): LiveSessions =
       void refresh(lapsed.first)
   }
 
-  /** Events that have had their contexts for long are asked to go on later, while others wait: a few at a time, because each leaves a snapshot. */
+  /**
+   * Events that have had their contexts for long are asked to go on later, while others wait: a few at a time, because
+   * each leaves a snapshot.
+   */
   const askToGo = (): void => {
     const now = performance.now()
     for (const { share, count, own } of slots.crowded()) {

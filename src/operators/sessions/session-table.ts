@@ -1,7 +1,8 @@
 /**
- * The sessions of a partition as infer and commit share them; neither knows the other. Infer writes what its steps leave: heads, and
- * captures of states. Commit takes from here what a transaction holds, and writes back what the log has. Each side is called when the
- * other has something for it: commit through `wake`, the contexts in memory through `ContextHolder`.
+ * The sessions of a partition as infer and commit share them; neither knows the other. Infer writes what its steps
+ * leave: heads, and captures of states. Commit takes from here what a transaction holds, and writes back what the log
+ * has. Each side is called when the other has something for it: commit through `wake`, the contexts in memory through
+ * `ContextHolder`.
  *
  *   infer ──heads, captures──▶ table ──take──▶ commit
  *         ◀──committed, room── table ◀──note──
@@ -19,7 +20,10 @@ import { createUnsaved, type Unsaved } from './unsaved.ts'
 export interface ContextHolder {
   /** These heads were committed; there may be places for captures. Throws what the commit stage is to end with. */
   committed(heads: readonly Head[]): void
-  /** Queues a capture of each state that no snapshot holds yet, one after the other; `written` writes it. Only while nothing runs. */
+  /**
+   * Queues a capture of each state that no snapshot holds yet, one after the other; `written` writes it. Only while
+   * nothing runs.
+   */
   saveRest(written: () => Promise<void>): Promise<void>
 }
 
@@ -47,7 +51,10 @@ export interface SessionTable {
   newest(session: string): Head | undefined
   /** A step has left this head. */
   stepped(head: Head): void
-  /** The next step of the session deletes it. Resolves when that is committed: then it has no head, no snapshot and no unsaved input. */
+  /**
+   * The next step of the session deletes it. Resolves when that is committed: then it has no head, no snapshot and no
+   * unsaved input.
+   */
   removed(session: string): Promise<void>
   /** Resolves when there is room for another step; undefined when there is now. */
   room(): Promise<void> | undefined
@@ -90,7 +97,9 @@ export interface SessionTable {
 export const isSaved = ({ status, snapshot, conductor }: Head): boolean =>
   status !== 'open' || snapshot?.pulse === conductor.globalStep
 
-/** A closed session can be recomputed from its events, unless they lie in another log (`born` −1). It names no snapshot. */
+/**
+ * A closed session can be recomputed from its events, unless they lie in another log (`born` −1). It names no snapshot.
+ */
 export const needsNoSnapshot = ({ status, born }: Head): boolean => status === 'closed' && born >= 0
 
 export interface TableOptions {

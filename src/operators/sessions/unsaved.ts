@@ -1,7 +1,8 @@
 /**
- * From where on each session's input would have to be read again, oldest first: what the retention of the input depends on.
- * A binary heap, because sessions do not come to their records in the order of the partition. The entry of a session that was
- * saved meanwhile stays until it comes up, so there are at most as many as records behind the offset that is asked for.
+ * From where on each session's input would have to be read again, oldest first: what the retention of the input depends
+ * on. A binary heap, because sessions do not come to their records in the order of the partition. The entry of a
+ * session that was saved meanwhile stays until it comes up, so there are at most as many as records behind the offset
+ * that is asked for.
  */
 export interface Unsaved {
   /** The session has unsaved input from this offset on, if it had none before. */

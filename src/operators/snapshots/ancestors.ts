@@ -1,6 +1,7 @@
 /**
- * The sessions that a fork descends from. A child has a snapshot from its first record on, so its parents are not needed while that can be read.
- * Otherwise, and for `verify`, parents are computed again from their events, with their own parents.
+ * The sessions that a fork descends from. A child has a snapshot from its first record on, so its parents are not
+ * needed while that can be read. Otherwise, and for `verify`, parents are computed again from their events, with their
+ * own parents.
  */
 import { ContinuoError } from '../../errors.ts'
 import type { Head } from '../../state/head.ts'
@@ -98,8 +99,8 @@ export const firstGap = async (
 }
 
 /**
- * The sessions whose states these need that are computed up to these offsets, themselves among them, each with the offset up to which it is
- * needed itself: their parents, the parents of those, and so on.
+ * The sessions whose states these need that are computed up to these offsets, themselves among them, each with the
+ * offset up to which it is needed itself: their parents, the parents of those, and so on.
  */
 export const withAncestors = (
   forks: readonly ForkEvent[],
@@ -118,8 +119,8 @@ export const withAncestors = (
 const MAX_ANCESTORS = 64
 
 /**
- * The parent of a fork as it stood before the record at `offset`, computed from the first events that are left. Throws `SessionLost` where
- * these do not lead to the pulse and chain that the child's head names.
+ * The parent of a fork as it stood before the record at `offset`, computed from the first events that are left. Throws
+ * `SessionLost` where these do not lead to the pulse and chain that the child's head names.
  */
 export const parentBefore = async (
   deps: ReplayDeps,

@@ -13,9 +13,9 @@ import type { Capture } from '../types.ts'
 export const CAPTURE_BYTES = 64 << 20
 
 /**
- * A copy of the session's state as it is now. Where blocks have a place of their own, those that lie there are named. Of those that do not, what
- * exceeds `most` bytes is brought there by pieces, so that the memory for a capture has a bound: a session that goes from the log to a blob store
- * has all its blocks yet to bring.
+ * A copy of the session's state as it is now. Where blocks have a place of their own, those that lie there are named.
+ * Of those that do not, what exceeds `most` bytes is brought there by pieces, so that the memory for a capture has a
+ * bound: a session that goes from the log to a blob store has all its blocks yet to bring.
  */
 export const captureOf = async (
   { head, context, history }: SessionState,
@@ -41,8 +41,8 @@ export const captureOf = async (
 }
 
 /**
- * The frozen blocks of a context behind `ends` (`KnownParts`), one after the other; of those in memory at a time there are `most` bytes. Nothing else may be
- * done with the context meanwhile.
+ * The frozen blocks of a context behind `ends` (`KnownParts`), one after the other; of those in memory at a time there
+ * are `most` bytes. Nothing else may be done with the context meanwhile.
  */
 export async function* frozenBlocks(
   context: Pick<SessionState['context'], 'capture'>,
@@ -64,7 +64,9 @@ export async function* frozenBlocks(
   }
 }
 
-/** null: the context is gone with its device, and a farewell is no reason to fail. The session is rebuilt from the log. */
+/**
+ * null: the context is gone with its device, and a farewell is no reason to fail. The session is rebuilt from the log.
+ */
 export const captureIfThere = async (
   session: SessionState,
   blobs: PartitionBlobs | null,

@@ -1,13 +1,14 @@
 /**
- * Copies of states on their way from contexts in memory to their snapshots. A session has one in the queue at most: a newer one takes
- * the place of an older.
+ * Copies of states on their way from contexts in memory to their snapshots. A session has one in the queue at most: a
+ * newer one takes the place of an older.
  *
  *   copied with a step ──its head commits──▶ ┐
  *                                            ├─ queued ──▶ taken, to be written
  *   copying, of a session at rest ─────────▶ ┘
  *
- * What is copied with a step waits for the step, because a head must never name a snapshot that is ahead of it. Where no head stands in the log
- * yet that could, the step waits for the snapshot: `begin` queues it, and others commit meanwhile.
+ * What is copied with a step waits for the step, because a head must never name a snapshot that is ahead of it. Where
+ * no head stands in the log yet that could, the step waits for the snapshot: `begin` queues it, and others commit
+ * meanwhile.
  */
 import type { Head } from '../../state/head.ts'
 import { createBacklog } from '../pipeline/backlog.ts'
@@ -17,7 +18,10 @@ import { type Capture, copiedBytes, dropCapture } from '../types.ts'
 export const MAX_CAPTURES = 8
 
 export interface Captures {
-  /** Copied with the step that left this head. `required`: the head commits only with the snapshot: no replay leads to it. */
+  /**
+   * Copied with the step that left this head. `required`: the head commits only with the snapshot: no replay leads to
+   * it.
+   */
   ofStep(head: Head, capture: Capture, required: boolean): void
   /** Being copied, of a session at rest. Where that fails, `first` throws the error. */
   atRest(copying: Promise<Capture>): void
@@ -28,9 +32,14 @@ export interface Captures {
   /** Resolves when there is room for the bytes of another required capture; undefined when there is now. */
   room(): Promise<void> | undefined
 
-  /** Bytes of the capture whose snapshot the head must name when it commits, and which is not written yet; 0: there is none. */
+  /**
+   * Bytes of the capture whose snapshot the head must name when it commits, and which is not written yet; 0: there is
+   * none.
+   */
   required(head: Head): number
-  /** The head is the first of its session: its required capture is queued now, and the head commits once it is written. */
+  /**
+   * The head is the first of its session: its required capture is queued now, and the head commits once it is written.
+   */
   begin(head: Head): void
   /** The capture's snapshot is whole in the log. */
   written(capture: Capture): void
@@ -66,7 +75,10 @@ interface OfStep {
   state: 'waiting' | 'begun' | 'written'
 }
 
-/** `maxRequired`: bytes of required captures from which on `room` waits. `wake`: called when a capture at rest was copied, or failed. */
+/**
+ * `maxRequired`: bytes of required captures from which on `room` waits. `wake`: called when a capture at rest was
+ * copied, or failed.
+ */
 export const createCaptures = (maxRequired: number, wake: () => void): Captures => {
   const ofSteps = new Map<Head, OfStep>()
   const queue = new Map<string, Capture>()

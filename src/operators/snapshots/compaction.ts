@@ -1,6 +1,6 @@
 /**
- * The removal of dead state from the log: *trim* and *compact* (state/live-index.ts), for heads and snapshots; and of dead blobs
- * (blobs/garbage.ts), at moments when no snapshot is on its way.
+ * The removal of dead state from the log: *trim* and *compact* (state/live-index.ts), for heads and snapshots; and of
+ * dead blobs (blobs/garbage.ts), at moments when no snapshot is on its way.
  */
 import type { TopicNames } from '../../../topics/index.ts'
 import { codeOf, messageOf } from '../../errors.ts'
@@ -97,7 +97,10 @@ export const createCompaction = (deps: CompactionDeps): Compaction => {
   }
   const garbage = blobs === null ? null : createGarbageOf(blobs)
 
-  /** Nothing is on its way to the blob store or to a commit, and no capture is being copied, whose blocks nobody could name yet. */
+  /**
+   * Nothing is on its way to the blob store or to a commit, and no capture is being copied, whose blocks nobody could
+   * name yet.
+   */
   const isQuiet = (): boolean =>
     !table.captures.isCopying &&
     !table.captures.hasUncommitted &&
@@ -123,7 +126,8 @@ export const createCompaction = (deps: CompactionDeps): Compaction => {
         }
       }
       if (worthTrimming(snapshotIndex)) return
-      // The index stands in the order of offsets: a snapshot half written must be in it before others are written behind it.
+      // The index stands in the order of offsets: a snapshot half written must be in it before others are written
+      // behind it.
       await snapshots.finishParts()
       for (const id of snapshotIndex.toCompact(COMPACT_BYTES)) await renew(id, async (file) => [file])
     },

@@ -1,4 +1,7 @@
-/** Manifests and their blobs as readers need them: what a snapshot file names, wherever that lies, and the whole state that it stands for. */
+/**
+ * Manifests and their blobs as readers need them: what a snapshot file names, wherever that lies, and the whole state
+ * that it stands for.
+ */
 
 import { topicNames } from '../../../topics/index.ts'
 import { inShared } from '../../blobs/shared.ts'
@@ -44,8 +47,8 @@ export class BlockLost extends ContinuoError {
 }
 
 /**
- * `what`: what the blob holds (state/block-names.ts). `bytes`: what the store gave for the blob; `take` returns their sha256. Throws
- * BlockLost.
+ * `what`: what the blob holds (state/block-names.ts). `bytes`: what the store gave for the blob; `take` returns their
+ * sha256. Throws BlockLost.
  */
 export const checkBlob = async (
   { url }: BlobReader,
@@ -144,7 +147,10 @@ export interface NamedPage extends Wanted {
   readonly what: string
 }
 
-/** What a snapshot file names, with its pages from their store; null: it is whole. Throws as `readManifest`, and BlockLost for a page. */
+/**
+ * What a snapshot file names, with its pages from their store; null: it is whole. Throws as `readManifest`, and
+ * BlockLost for a page.
+ */
 export const manifestIn = async (log: EventLog, file: SnapshotFile): Promise<Manifest | null> => {
   const outline = readOutline(file)
   if (outline === null) return null
@@ -161,7 +167,10 @@ export const manifestIn = async (log: EventLog, file: SnapshotFile): Promise<Man
   return readManifest(file, pages)
 }
 
-/** A blob, and each block that it is. A ring that is not full, or was reset, names the same one for several blocks: it is read once. */
+/**
+ * A blob, and each block that it is. A ring that is not full, or was reset, names the same one for several blocks: it
+ * is read once.
+ */
 export interface NamedBlob extends Wanted {
   readonly blob: BlobName
   readonly at: readonly { readonly g: number; readonly block: number; readonly run: number }[]
@@ -186,7 +195,10 @@ export const blobsOf = ({ names, sizes, growth }: Manifest): readonly NamedBlob[
   return [...found.values()]
 }
 
-/** Reads these blobs and puts each into the state, wherever it stands in it. Rejects with BlockLost for one that is missing or damaged. */
+/**
+ * Reads these blobs and puts each into the state, wherever it stands in it. Rejects with BlockLost for one that is
+ * missing or damaged.
+ */
 export const placeBlobs = (
   reader: BlobReader,
   session: string,
@@ -224,8 +236,9 @@ export interface WholeSnapshot extends Snapshot {
 }
 
 /**
- * The state in a snapshot file, with its blocks from the store. Throws REFUSED where the file or a block (`BlockLost`) is damaged or
- * missing or does not fit the layout, UNAVAILABLE where it has blocks and the log was opened without a store for them.
+ * The state in a snapshot file, with its blocks from the store. Throws REFUSED where the file or a block (`BlockLost`)
+ * is damaged or missing or does not fit the layout, UNAVAILABLE where it has blocks and the log was opened without a
+ * store for them.
  */
 export const wholeSnapshot = async (log: EventLog, file: Uint8Array, layout: StateLayout): Promise<WholeSnapshot> => {
   const read = await readSnapshotFile(file)

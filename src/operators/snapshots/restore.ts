@@ -1,10 +1,10 @@
 /**
- * restore: the way back to a committed head. A session's context is rebuilt on its first event: the snapshot its head names,
- * then the events between snapshot and head once more, with outputs suppressed. The replay must end at the very head that
- * was committed (cursor, pulse, chain, sums); if it does not, nothing is resumed.
+ * restore: the way back to a committed head. A session's context is rebuilt on its first event: the snapshot its head
+ * names, then the events between snapshot and head once more, with outputs suppressed. The replay must end at the very
+ * head that was committed (cursor, pulse, chain, sums); if it does not, nothing is resumed.
  *
- * A snapshot that is gone or damaged is done without where the session's events are still there: then all of them are read again.
- * Where they are not, the session is lost (`SessionLost`), and nothing else with it.
+ * A snapshot that is gone or damaged is done without where the session's events are still there: then all of them are
+ * read again. Where they are not, the session is lost (`SessionLost`), and nothing else with it.
  */
 import type { BlobName } from '../../blobs/store.ts'
 import type { Context } from '../../engine/context.ts'
@@ -51,8 +51,9 @@ export interface RestoreDeps extends ReplayDeps {
 }
 
 /**
- * `unsaved`: the snapshot that its head names is of no use, so another should take its place. `blocks`: those of the snapshot that it was
- * rebuilt from. `beside`: tokens that adaptations computed in the replay; missing where there were none.
+ * `unsaved`: the snapshot that its head names is of no use, so another should take its place. `blocks`: those of the
+ * snapshot that it was rebuilt from. `beside`: tokens that adaptations computed in the replay; missing where there were
+ * none.
  */
 export type Restored = SessionState & {
   readonly unsaved?: true
@@ -163,7 +164,10 @@ const meet = async (
 const stoppedAt = ({ session }: Head): ContinuoError =>
   new ContinuoError('UNAVAILABLE', `The task stopped while session "${session}" was being rebuilt.`)
 
-/** Carries the session on from `base`, or from its first event, until it stands where `target` does, and compares the two. */
+/**
+ * Carries the session on from `base`, or from its first event, until it stands where `target` does, and compares the
+ * two.
+ */
 const replayed = async (
   deps: RestoreDeps,
   partition: number,
@@ -228,8 +232,9 @@ const replayed = async (
 }
 
 /**
- * Throws UNAVAILABLE when the signal fires first: a stop does not wait for the past. Throws `SessionLost` where neither the snapshot
- * nor the events lead to the head, REFUSED where the input is another than the one that the head speaks of.
+ * Throws UNAVAILABLE when the signal fires first: a stop does not wait for the past. Throws `SessionLost` where neither
+ * the snapshot nor the events lead to the head, REFUSED where the input is another than the one that the head speaks
+ * of.
  */
 export const restoreSession = async (
   deps: RestoreDeps,

@@ -23,8 +23,8 @@ export interface SnapshotWriting {
 }
 
 /**
- * `file`: its pieces, one after the other; they must not change until the last part is written. `blobs`: those that the file names, where it
- * is a manifest.
+ * `file`: its pieces, one after the other; they must not change until the last part is written. `blobs`: those that the
+ * file names, where it is a manifest.
  */
 export const writeSnapshot = async (
   topic: string,

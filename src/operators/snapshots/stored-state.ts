@@ -1,7 +1,7 @@
 /**
- * A snapshot as a context takes it: blocks go from the store to where they stay, without a copy of the whole state in between; those that may
- * sleep stay in the store. A file whose tensors are not exactly those of the layout is put together first (`wholeSnapshot`), which says what is
- * wrong with it.
+ * A snapshot as a context takes it: blocks go from the store to where they stay, without a copy of the whole state in
+ * between; those that may sleep stay in the store. A file whose tensors are not exactly those of the layout is put
+ * together first (`wholeSnapshot`), which says what is wrong with it.
  */
 
 import type { SnapshotHead } from '../../../topics/state.ts'
@@ -31,8 +31,8 @@ export interface StoredState {
 }
 
 /**
- * Throws as `wholeSnapshot` does; what is wrong with a block shows when the state is loaded, and of one that stays in the store when it is
- * wanted.
+ * Throws as `wholeSnapshot` does; what is wrong with a block shows when the state is loaded, and of one that stays in
+ * the store when it is wanted.
  */
 export const storedState = async (
   log: EventLog,

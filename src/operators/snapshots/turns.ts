@@ -1,6 +1,6 @@
 /**
- * A partition's writer takes one call at a time. Here calls wait for each other: those of the committer in their order, and bulk behind
- * them (bulk: the parts of blobs). A commit waits for one call with such parts at most.
+ * A partition's writer takes one call at a time. Here calls wait for each other: those of the committer in their order,
+ * and bulk behind them (bulk: the parts of blobs). A commit waits for one call with such parts at most.
  */
 import { codeOf } from '../../errors.ts'
 import type { OutRecord, PartitionWriter } from '../../streams/log.ts'
@@ -10,7 +10,10 @@ export interface TurnWriter extends PartitionWriter {
   bulk(records: readonly OutRecord[]): Promise<readonly number[]>
 }
 
-/** The writer is to be used through the result only. After a call that broke the writer the later ones reject with the same error. */
+/**
+ * The writer is to be used through the result only. After a call that broke the writer the later ones reject with the
+ * same error.
+ */
 export const inTurns = (writer: PartitionWriter): TurnWriter => {
   const first: (() => void)[] = []
   const behind: (() => void)[] = []

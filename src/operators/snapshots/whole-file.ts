@@ -1,6 +1,7 @@
 /**
- * A whole snapshot in a file, as `continuo export` writes it, read by pieces: the state of a long session is never in memory as one. Its frozen blocks
- * go to the context one after the other, and those that may sleep stay in the file until they are wanted.
+ * A whole snapshot in a file, as `continuo export` writes it, read by pieces: the state of a long session is never in
+ * memory as one. Its frozen blocks go to the context one after the other, and those that may sleep stay in the file
+ * until they are wanted.
  */
 import { createHash } from 'node:crypto'
 import { type FileHandle, open } from 'node:fs/promises'
@@ -176,7 +177,10 @@ const sourceOf = async (
   }
 }
 
-/** null: the file does not say of itself that it is a snapshot. Rejects as `open`, and with REFUSED for one that is cut off or damaged. */
+/**
+ * null: the file does not say of itself that it is a snapshot. Rejects as `open`, and with REFUSED for one that is cut
+ * off or damaged.
+ */
 export const openWholeFile = async (path: string): Promise<WholeFile | null> => {
   const file = await open(path)
   try {

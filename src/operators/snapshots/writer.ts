@@ -1,6 +1,6 @@
 /**
- * Captures become snapshots, one at a time, beside the commits: blobs to their store, however long that takes, then the measured and hashed
- * file in parts to the log, between two commits. The next commit's head names it.
+ * Captures become snapshots, one at a time, beside the commits: blobs to their store, however long that takes, then the
+ * measured and hashed file in parts to the log, between two commits. The next commit's head names it.
  */
 import type { TopicNames } from '../../../topics/index.ts'
 import type { StateLayout } from '../../memory.ts'
@@ -62,7 +62,10 @@ export const createSnapshotWriter = (deps: SnapshotWriterDeps): SnapshotWriter =
   const { names, writer, table, model, blobs, snapshotIndex } = deps
   const { captures } = table
   let writing: SnapshotWriting | null = null
-  /** What goes on before a capture can be written to the log; null: nothing. `stored` gives the result once it has ended. */
+  /**
+   * What goes on before a capture can be written to the log; null: nothing. `stored` gives the result once it has
+   * ended.
+   */
   let storing: Promise<void> | null = null
   let stored: (() => SnapshotWriting) | null = null
   /** That is being stored or written. */

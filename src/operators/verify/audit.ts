@@ -49,8 +49,9 @@ export interface Verification {
   /** Sessions whose beginning is not in the log, and the pulse from which they were recomputed. */
   readonly partial: readonly { readonly session: string; readonly fromPulse: number }[]
   /**
-   * Sessions that are closed or were set aside, and of which nothing is left to recompute: their first events left the input (`input`), or the session that
-   * they were forked from was deleted or cannot be computed up to there (`parent`). A worker needs nothing of them but their heads, so nothing is lost.
+   * Sessions that are closed or were set aside, and of which nothing is left to recompute: their first events left the
+   * input (`input`), or the session that they were forked from was deleted or cannot be computed up to there
+   * (`parent`). A worker needs nothing of them but their heads, so nothing is lost.
    */
   readonly notRecomputed: readonly { readonly session: string; readonly because: 'input' | 'parent' }[]
   /** Input records that were read. */
@@ -135,7 +136,10 @@ export interface Audit {
   readonly goneCancels: readonly Ended[]
   /** Forks that the input asks for. */
   readonly forks: readonly ForkEvent[]
-  /** Of each session that was deleted, the offset of the last event that did it: nothing of it up to there is recomputed. */
+  /**
+   * Of each session that was deleted, the offset of the last event that did it: nothing of it up to there is
+   * recomputed.
+   */
   readonly deleted: ReadonlyMap<string, number>
   /** Of each parent of a fork, the offset of the first record of it; Infinity before one was met. */
   readonly firsts: Map<string, number>

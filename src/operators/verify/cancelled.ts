@@ -1,7 +1,7 @@
 /**
- * Requests under `verify` that did not come to their own ends. At which token a cancel took effect, and whether an adaptation was ended,
- * follows from nothing in the input, so the `cancelled` record is obeyed; that it belongs to a request and to what could end it, and that
- * outputs end there, is checked.
+ * Requests under `verify` that did not come to their own ends. At which token a cancel took effect, and whether an
+ * adaptation was ended, follows from nothing in the input, so the `cancelled` record is obeyed; that it belongs to a
+ * request and to what could end it, and that outputs end there, is checked.
  */
 import type { EndedBy } from '../../../topics/common.ts'
 import { adapted } from '../../../topics/observations.ts'
@@ -17,8 +17,8 @@ import { compareDeadLetter } from './compare.ts'
 import type { StoredState } from './stored.ts'
 
 /**
- * Where a request ended by the outputs, else by its record: a record that is missing or says something else is a finding, and what follows
- * can be compared all the same.
+ * Where a request ended by the outputs, else by its record: a record that is missing or says something else is a
+ * finding, and what follows can be compared all the same.
  */
 export const endedIn =
   ({ cancelled }: StoredState, told: ReadonlyMap<number, Ended>): NonNullable<Inference['endedBy']> =>
@@ -55,8 +55,9 @@ export const noteEnded = ({ told }: Audit, record: StoredRecord): void => {
 }
 
 /**
- * Ends of cancelled requests, as the outputs tell them, of which no `cancelled` record is kept: the request has left the input, or its session was
- * deleted since. The `cancel` may be there all the same, behind the `delete` too: it waits for no turn.
+ * Ends of cancelled requests, as the outputs tell them, of which no `cancelled` record is kept: the request has left
+ * the input, or its session was deleted since. The `cancel` may be there all the same, behind the `delete` too: it
+ * waits for no turn.
  */
 export const readGoneCancels = async (
   records: AsyncIterable<StoredRecord>,
@@ -86,7 +87,10 @@ export const verifyCancel = (audit: Audit, cancel: Cancel): void => {
   }
 }
 
-/** What looks at the steps of an event: a request ends before its own end where the state topic says so, and nowhere else. */
+/**
+ * What looks at the steps of an event: a request ends before its own end where the state topic says so, and nowhere
+ * else.
+ */
 export const verifyRequest = (
   { stored, told, options, partition, found }: Audit,
   { record, session, event }: Tokenized,

@@ -12,7 +12,10 @@ const stateBounds = async (log: EventLog, names: TopicNames, partitions: number)
   return (await Promise.all(all)).map(({ begin, end }) => `${begin} ${end}`).join()
 }
 
-/** With another model everything differs: that is one thing to say, and nothing to verify. Throws REFUSED, as a run would. */
+/**
+ * With another model everything differs: that is one thing to say, and nothing to verify. Throws REFUSED, as a run
+ * would.
+ */
 const refuseOther = async ({ log, names, model }: VerifyOptions, partitions: number): Promise<void> => {
   for (let partition = 0; partition < partitions; partition += 1) {
     const cursor = await newestCursor(log, names, partition).catch((error: unknown) => {

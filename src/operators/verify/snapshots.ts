@@ -1,6 +1,7 @@
 /**
- * Snapshots under verification. What is kept of each is a sha256 of the tensors in its file and those of its blocks, which its manifest names: the
- * recomputed state is hashed in the same parts, so neither is ever held whole. Blobs themselves are read only where that was asked for.
+ * Snapshots under verification. What is kept of each is a sha256 of the tensors in its file and those of its blocks,
+ * which its manifest names: the recomputed state is hashed in the same parts, so neither is ever held whole. Blobs
+ * themselves are read only where that was asked for.
  */
 import type { TopicNames } from '../../../topics/index.ts'
 import { digest, giveBack } from '../../bulk.ts'
@@ -29,7 +30,10 @@ export interface StoredSnapshot {
   readonly by: Head
   /** sha256 of the tensors in its file. */
   readonly hot: string
-  /** Of each growth the sha256 of its blocks, 32 bytes each, and the run of the first; null: the file has the whole state. */
+  /**
+   * Of each growth the sha256 of its blocks, 32 bytes each, and the run of the first; null: the file has the whole
+   * state.
+   */
   readonly blocks: readonly { readonly first: number; readonly hashes: Uint8Array }[] | null
 }
 
@@ -129,7 +133,10 @@ const hashParts = async (context: Context, head: Head, hashed: Hashed): Promise<
   }
 }
 
-/** How the state of the session at this head differs from the snapshot that stands there, as a sentence; null: it does not. */
+/**
+ * How the state of the session at this head differs from the snapshot that stands there, as a sentence; null: it does
+ * not.
+ */
 export const snapshotDifference = async (
   { hot, blocks, kept }: StoredSnapshot,
   { context, history }: Pick<SessionState, 'context' | 'history'>,

@@ -62,8 +62,9 @@ const contextAt = async (
 }
 
 /**
- * A state in the log from which a session can be computed on. `snapshot` is null for a head of a session that was closed or set aside: the memory
- * behind it is in its first state, so the head is all that there is. A worker takes it up in the same way (restore.ts).
+ * A state in the log from which a session can be computed on. `snapshot` is null for a head of a session that was
+ * closed or set aside: the memory behind it is in its first state, so the head is all that there is. A worker takes it
+ * up in the same way (restore.ts).
  */
 interface Start {
   readonly head: Head
@@ -84,8 +85,8 @@ const comparePlaces = ({ cursor: a }: Head, { cursor: b }: Head): number =>
   a.offset - b.offset || a.token - b.token || Number(a.complete) - Number(b.complete)
 
 /**
- * Whether the blobs are there that only this snapshot names. Those of older snapshots are garbage, which goes at any time. What the newest names ought
- * to be there: where it is not, that shows when it is wanted.
+ * Whether the blobs are there that only this snapshot names. Those of older snapshots are garbage, which goes at any
+ * time. What the newest names ought to be there: where it is not, that shows when it is wanted.
  */
 const hasItsOwn = async (
   { by }: StoredSnapshot,
@@ -192,7 +193,9 @@ const beginNowhere = (subject: Subject, { options, found }: Audit, why: string):
   subject.begins = Number.POSITIVE_INFINITY
 }
 
-/** Where the first events are gone: the oldest state from which the events that are left lead on, or which needs none. */
+/**
+ * Where the first events are gone: the oldest state from which the events that are left lead on, or which needs none.
+ */
 export const beginAtState = async (subject: Subject, audit: Audit): Promise<void> => {
   const { begin } = audit
   const { target } = subject
@@ -236,8 +239,8 @@ export const skipTo = (subject: Subject, offset: number, { totals }: Audit): voi
 }
 
 /**
- * Whether the session was closed and forked since, and this record belongs to a life of it whose first events are gone or in another log:
- * then no `opened` of a session that begins stands for the first record that it would accept.
+ * Whether the session was closed and forked since, and this record belongs to a life of it whose first events are gone
+ * or in another log: then no `opened` of a session that begins stands for the first record that it would accept.
  */
 export const isOfLostLife = ({ target, session, outputs }: Subject, record: StoredRecord, isFork: boolean): boolean => {
   if (session !== null || target.from === undefined || record.offset >= target.born) return false
@@ -247,7 +250,9 @@ export const isOfLostLife = ({ target, session, outputs }: Subject, record: Stor
   return opened?.type !== 'opened' || opened.cause.offset !== record.offset || (!isFork && opened.pulse !== 0)
 }
 
-/** At a fork whose parent cannot be had: the oldest state of the life that begins there; unless the event was refused. */
+/**
+ * At a fork whose parent cannot be had: the oldest state of the life that begins there; unless the event was refused.
+ */
 export const beginWithoutParent = async (audit: Audit, subject: Subject, { offset }: StoredRecord): Promise<void> => {
   const { target } = subject
   const letter = audit.deadLetters.get(offset)

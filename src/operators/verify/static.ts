@@ -1,4 +1,7 @@
-/** The part of `verify` that does not depend on what a session has read: events that no session accepts, and outputs without a cause. */
+/**
+ * The part of `verify` that does not depend on what a session has read: events that no session accepts, and outputs
+ * without a cause.
+ */
 import { parentOf } from '../advance/fork.ts'
 import { tokenizeEvent } from '../pipeline/tokenize.ts'
 import { validateRecord } from '../pipeline/validate.ts'

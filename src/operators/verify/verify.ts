@@ -1,11 +1,12 @@
 /**
- * verify: no second truth. Every session is recomputed from its first event with a fresh context, and what the log holds is
- * compared on the way: each generated token and observation, each head that is still there, each snapshot a head names, each
- * dead letter. Where the first events are gone (trimmed, or the session was imported, or was forked from one that is gone) it begins at the
- * oldest state that is still there, and says so. Of a closed session that may be its newest head: then nothing is recomputed. Nothing is written.
+ * verify: no second truth. Every session is recomputed from its first event with a fresh context, and what the log
+ * holds is compared on the way: each generated token and observation, each head that is still there, each snapshot a
+ * head names, each dead letter. Where the first events are gone (trimmed, or the session was imported, or was forked
+ * from one that is gone) it begins at the oldest state that is still there, and says so. Of a closed session that may
+ * be its newest head: then nothing is recomputed. Nothing is written.
  *
- * The recomputation shares the operators with the live stream (it must: they define what an event means) but starts from
- * the events alone; what it is compared with was written by other processes at other times.
+ * The recomputation shares the operators with the live stream (it must: they define what an event means) but starts
+ * from the events alone; what it is compared with was written by other processes at other times.
  */
 import { codeOf, messageOf } from '../../errors.ts'
 import { type Head, headDifference, sameHead } from '../../state/head.ts'
@@ -207,8 +208,8 @@ const verifySessions = async (audit: Audit, ids: readonly string[]): Promise<voi
 }
 
 /**
- * The steps of one event, or the one that set its session aside because stored state was lost: that follows from nothing in the
- * events, so the dead letter that says so is obeyed.
+ * The steps of one event, or the one that set its session aside because stored state was lost: that follows from
+ * nothing in the events, so the dead letter that says so is obeyed.
  */
 async function* steps(
   { deadLetters, engine }: Audit,

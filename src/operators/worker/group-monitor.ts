@@ -1,8 +1,8 @@
 /**
  * The monitor of the input: whether it still has the partitions that it had, and which members of the group serve them.
  *
- * The log does not notify a reader of one partition when others are added, and a member of a group learns only its own assignment. So
- * both are asked for: after each assignment, and every `interval`.
+ * The log does not notify a reader of one partition when others are added, and a member of a group learns only its own
+ * assignment. So both are asked for: after each assignment, and every `interval`.
  */
 import type { TopicNames } from '../../../topics/index.ts'
 import { type ContinuoError, codeOf, messageOf } from '../../errors.ts'

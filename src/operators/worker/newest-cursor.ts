@@ -43,8 +43,8 @@ const cursorIn = async (log: EventLog, topic: string, partition: number): Promis
 }
 
 /**
- * The newest cursor of a partition; null where no worker has begun, or where it cannot be read. Its seal is not checked: who trusts the state reads all
- * of it (partition-state.ts).
+ * The newest cursor of a partition; null where no worker has begun, or where it cannot be read. Its seal is not
+ * checked: who trusts the state reads all of it (partition-state.ts).
  */
 export const newestCursor = async (
   log: EventLog,

@@ -1,6 +1,6 @@
 /**
- * Claims a partition for a moment without reading its input, for commands that write state (import, repair, blobs gc). The claim fences a running
- * worker, which notices at its next commit.
+ * Claims a partition for a moment without reading its input, for commands that write state (import, repair, blobs gc).
+ * The claim fences a running worker, which notices at its next commit.
  */
 import { PART_BYTES } from '../../../topics/snapshots.ts'
 import { type Head, type PartitionCursor, type SnapshotRef, seal } from '../../state/head.ts'
@@ -23,7 +23,9 @@ export interface Owned extends Reading {
   readonly blobs: PartitionBlobs | null
 }
 
-/** Claims the partition for the time of `work`. Throws as `openState` and `openBlobs` do, before anything is changed. */
+/**
+ * Claims the partition for the time of `work`. Throws as `openState` and `openBlobs` do, before anything is changed.
+ */
 export const asOwner = async <T>(
   reading: Reading,
   partition: number,
@@ -41,7 +43,10 @@ export const asOwner = async <T>(
   }
 }
 
-/** Writes the session's state as a snapshot and commits the head that names it, unless `check` rejects before. Returns that head. */
+/**
+ * Writes the session's state as a snapshot and commits the head that names it, unless `check` rejects before. Returns
+ * that head.
+ */
 export const saveSession = async (
   { log, names, partition, model, writer, cursor, blobs }: Owned,
   session: SessionState,

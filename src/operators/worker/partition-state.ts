@@ -1,6 +1,6 @@
 /**
- * What a partition's state topic says before its task may run: read it, and make sure that the cursor, the committed offset,
- * the heads and the loaded model agree.
+ * What a partition's state topic says before its task may run: read it, and make sure that the cursor, the committed
+ * offset, the heads and the loaded model agree.
  */
 import { setTimeout as delay } from 'node:timers/promises'
 import type { TopicNames } from '../../../topics/index.ts'
@@ -48,7 +48,10 @@ const GENESIS = 'introduction'
 export const isGenesisCursor = ({ headers }: Pick<StoredRecord, 'headers'>): boolean =>
   headers.some(([name]) => name === GENESIS)
 
-/** How often and at what distance (ms) to look whether a commit can be read; longer than Kafka leaves a transaction open. */
+/**
+ * How often and at what distance (ms) to look whether a commit can be read; longer than Kafka leaves a transaction
+ * open.
+ */
 const VISIBLE_TRIES = 4000
 const VISIBLE_PAUSE = 10
 
@@ -71,7 +74,9 @@ async function* wholePartition(log: EventLog, topic: string, partition: number):
   }
 }
 
-/** What a state record is about: a session, the cursor (''), or a request that was cancelled (its offset in the input). */
+/**
+ * What a state record is about: a session, the cursor (''), or a request that was cancelled (its offset in the input).
+ */
 export type StateKey = string | number
 
 /** What the state topic says of one partition. */
@@ -93,8 +98,8 @@ export interface PartitionState {
 }
 
 /**
- * Reads the state partition to its last stable offset. Throws REFUSED for a record that fails verification. A head that was sealed as it
- * is and breaks a rule concerns its session alone: that one is set aside.
+ * Reads the state partition to its last stable offset. Throws REFUSED for a record that fails verification. A head that
+ * was sealed as it is and breaks a rule concerns its session alone: that one is set aside.
  */
 export const readPartitionState = async (
   log: EventLog,
@@ -179,8 +184,9 @@ const behindFinished = ({ offset, done }: PartitionCursor): number =>
   done.reduce((most, [, to]) => Math.max(most, to), offset)
 
 /**
- * The rules that a cursor keeps. One that keeps none is of an older version, which took every session in every partition: its worker judges new
- * sessions from the first record on that nobody has read, by the partitioner that it is told.
+ * The rules that a cursor keeps. One that keeps none is of an older version, which took every session in every
+ * partition: its worker judges new sessions from the first record on that nobody has read, by the partitioner that it
+ * is told.
  */
 const keptOf = (cursor: PartitionCursor, partitioner?: Partitioner): KeptRules =>
   cursor.input ?? { ...(partitioner && { partitioner }), since: behindFinished(cursor) }
@@ -250,10 +256,10 @@ const checkAgreement = (
 }
 
 /**
- * The first cursor of a partition, so that no other group takes the partition for free. The claim is a lock within one group; two
- * groups that begin at the same time on the same empty state would both find nothing. So each writes a genesis cursor and then reads
- * again: the first genesis cursor in the log counts, and any cursor that came with work counts more; the group that finds another
- * group's cursor is refused.
+ * The first cursor of a partition, so that no other group takes the partition for free. The claim is a lock within one
+ * group; two groups that begin at the same time on the same empty state would both find nothing. So each writes a
+ * genesis cursor and then reads again: the first genesis cursor in the log counts, and any cursor that came with work
+ * counts more; the group that finds another group's cursor is refused.
  */
 const writeFirstCursor = async (
   writer: PartitionWriter,
@@ -305,9 +311,10 @@ const sameReading = (cursor: PartitionCursor, { format, input }: Reading): boole
   (input === undefined || differing(keptOf(cursor, input.partitioner), input) === null)
 
 /**
- * A worker that was started with the wrong input, group or rules and read nothing has left a genesis cursor. Its owner is whoever comes next. Where that
- * is another group or input, nobody may work for the former one, which is looked at before and after the new cursor is written: a member joins
- * before it reads state, so it either finds the new cursor, or is found here. Of one group and input the claim is the lock.
+ * A worker that was started with the wrong input, group or rules and read nothing has left a genesis cursor. Its owner
+ * is whoever comes next. Where that is another group or input, nobody may work for the former one, which is looked at
+ * before and after the new cursor is written: a member joins before it reads state, so it either finds the new cursor,
+ * or is found here. Of one group and input the claim is the lock.
  */
 const takeOverUntouched = async (
   writer: PartitionWriter,
@@ -330,8 +337,8 @@ const takeOverUntouched = async (
     same || (await members())?.every(({ topic }) => topic !== cursor.topic) === true
   if (!(await isLeft())) return false
   const whose = `group "${cursor.group}" reading ${cursor.topic}`
-  // Said before it is done: a write whose answer is lost, and a second look that cannot tell because a group is on the move, are tried again, and that
-  // try finds a state of its own and nothing to say.
+  // Said before it is done: a write whose answer is lost, and a second look that cannot tell because a group is on the
+  // move, are tried again, and that try finds a state of its own and nothing to say.
   if (!same) warn(`${names.state}, partition ${partition}, belonged to ${whose}, which had done nothing: taken over.`)
   await writeFirstCursor(writer, reading, partition, topicId, false)
   if (!(await isLeft()))
@@ -343,8 +350,8 @@ const takeOverUntouched = async (
 }
 
 /**
- * From which record on nothing was read. What an older version had sessions read left no trace in their snapshots; so that each replay
- * counts the same ids, none of such records count, and the cursor says so from the next commit on.
+ * From which record on nothing was read. What an older version had sessions read left no trace in their snapshots; so
+ * that each replay counts the same ids, none of such records count, and the cursor says so from the next commit on.
  */
 const firstUnread = (finished: PartitionCursor, heads: Iterable<Head>): number => {
   let next = behindFinished(finished)
@@ -353,8 +360,8 @@ const firstUnread = (finished: PartitionCursor, heads: Iterable<Head>): number =
 }
 
 /**
- * The state of the partition that this writer has claimed, checked against the group's committed offset and the model. Where
- * there is none yet, it begins with a genesis cursor. Throws REFUSED naming what differs.
+ * The state of the partition that this writer has claimed, checked against the group's committed offset and the model.
+ * Where there is none yet, it begins with a genesis cursor. Throws REFUSED naming what differs.
  */
 export const openState = async (
   writer: PartitionWriter,

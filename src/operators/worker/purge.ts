@@ -1,8 +1,9 @@
 /**
- * Removes at once what a partition's state and snapshots no longer need, as the owner of the partition and without the model: all live records are
- * written again at the end, and everything before them is trimmed. Workers do the same over time, when it is worth it (compaction.ts); a user who
- * deletes a session should not have to wait for that. Nothing is lost if this is killed: heads name the old copies until they name the new ones, and
- * only then the old ones are trimmed.
+ * Removes at once what a partition's state and snapshots no longer need, as the owner of the partition and without the
+ * model: all live records are written again at the end, and everything before them is trimmed. Workers do the same over
+ * time, when it is worth it (compaction.ts); a user who deletes a session should not have to wait for that. Nothing is
+ * lost if this is killed: heads name the old copies until they name the new ones, and only then the old ones are
+ * trimmed.
  */
 import type { TopicNames } from '../../../topics/index.ts'
 import { PART_BYTES } from '../../../topics/snapshots.ts'
@@ -69,8 +70,8 @@ const rewrite = async (
 }
 
 /**
- * Throws REFUSED for state, snapshots or manifests that cannot be read (`continuo repair` mends the latter two), FENCED when another owner came, and as
- * `collectPartition` does. null: no worker has had the partition yet.
+ * Throws REFUSED for state, snapshots or manifests that cannot be read (`continuo repair` mends the latter two), FENCED
+ * when another owner came, and as `collectPartition` does. null: no worker has had the partition yet.
  */
 export const purgePartition = async (log: EventLog, names: TopicNames, partition: number): Promise<Purged | null> => {
   const owner = await ownerOf(log, names, partition)

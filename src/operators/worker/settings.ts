@@ -24,7 +24,10 @@ export interface WorkerSettings {
   readonly snapshotRecords?: number | undefined
   /** Contexts of a partition at once; sessions beyond them take turns. */
   readonly maxContexts: number
-  /** How long an event keeps its context while other sessions wait for one, ms; default 2,000, and 100 where they are of another share. */
+  /**
+   * How long an event keeps its context while other sessions wait for one, ms; default 2,000, and 100 where they are of
+   * another share.
+   */
   readonly roomTurn?: number | undefined
   /** Bytes of a snapshot in one record at most; default and most: `PART_BYTES`. */
   readonly partBytes?: number | undefined

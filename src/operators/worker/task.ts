@@ -1,6 +1,6 @@
 /**
- * A task: claim the partition, read its state, check that stream and model agree, and run the pipeline until told to stop.
- * See streams/lifecycle.ts for the states and docs/architecture.md (Resume) for the protocol.
+ * A task: claim the partition, read its state, check that stream and model agree, and run the pipeline until told to
+ * stop. See streams/lifecycle.ts for the states and docs/architecture.md (Resume) for the protocol.
  */
 import type { TopicNames } from '../../../topics/index.ts'
 import type { Context } from '../../engine/context.ts'
@@ -68,8 +68,8 @@ export interface Task {
   /** Resolves when the task is over, with its last state and what ended it. */
   readonly over: Promise<{ readonly state: TaskState; readonly error?: unknown }>
   /**
-   * Records that were read and are not finished; of these, those that wait in the log; steps that wait for their commit; when something last happened
-   * (performance.now()).
+   * Records that were read and are not finished; of these, those that wait in the log; steps that wait for their
+   * commit; when something last happened (performance.now()).
    */
   readonly load: {
     readonly records: number
@@ -77,7 +77,10 @@ export interface Task {
     readonly steps: number
     readonly lastActivity: number
   }
-  /** Why the input is not read on, as a sentence, where that is because of one session; null: it is read, or all sessions have alike much to do. */
+  /**
+   * Why the input is not read on, as a sentence, where that is because of one session; null: it is read, or all
+   * sessions have alike much to do.
+   */
   readonly heldUp: string | null
   /** The newest head of each session. */
   readonly sessions: ReadonlyMap<string, Head>
@@ -91,7 +94,9 @@ export interface Task {
   stop(): void
 }
 
-/** A context whose spill file is lost is still in the log: the task begins again and rebuilds its sessions from there. */
+/**
+ * A context whose spill file is lost is still in the log: the task begins again and rebuilds its sessions from there.
+ */
 const orRebuilt = (error: unknown): unknown =>
   error instanceof SpillLost ? new ContinuoError('UNAVAILABLE', error.message, { cause: error }) : error
 
@@ -116,8 +121,9 @@ const BACKLOG_STEPS = 4096
 const COPIED_BYTES = 64 * 1024 * 1024
 
 /**
- * A task whose process stood still may have lost its partition without noticing. Then another worker moves the state on while this one
- * reads it: offsets and cursors of different moments, snapshots that are gone. Only an owner may call that broken.
+ * A task whose process stood still may have lost its partition without noticing. Then another worker moves the state on
+ * while this one reads it: offsets and cursors of different moments, snapshots that are gone. Only an owner may call
+ * that broken.
  */
 const orOvertaken = async (error: unknown, writer: PartitionWriter | null): Promise<unknown> => {
   try {
@@ -193,7 +199,8 @@ export const startTask = (partition: number, given: TaskOptions): Task => {
       maxRequired: COPIED_BYTES,
     })
     committed = () => table.heads
-    // Partitions are counted by the state topic, whose number never changes; the input topic may have got more a moment ago.
+    // Partitions are counted by the state topic, whose number never changes; the input topic may have got more a moment
+    // ago.
     const homes = homesOf(input, await log.partitions(names.state))
     const inputLife = createInputLife(log, names.chunks, partition)
     await inputLife.ask()
@@ -250,7 +257,8 @@ export const startTask = (partition: number, given: TaskOptions): Task => {
       share: options.sessionShare,
       stopping: stopping.signal,
     })
-    // A read of places that the end of the task meets never resolves, and a session whose event waits for it would never be done.
+    // A read of places that the end of the task meets never resolves, and a session whose event waits for it would
+    // never be done.
     const ended = new Promise<readonly null[]>((resolve) =>
       stopping.signal.addEventListener('abort', () => resolve([null]), { once: true }),
     )

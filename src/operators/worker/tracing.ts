@@ -1,4 +1,7 @@
-/** The calls by which a partition reports how its records fare; src/observe/tracing.ts makes spans of them. Without tracing they are not made. */
+/**
+ * The calls by which a partition reports how its records fare; src/observe/tracing.ts makes spans of them. Without
+ * tracing they are not made.
+ */
 import type { StoredRecord } from '../../streams/log.ts'
 import type { Commit } from '../pipeline/commit.ts'
 import type { Step } from '../types.ts'

@@ -1,6 +1,6 @@
 /**
- * A worker: a member of the group that runs a task for each partition it is assigned. Assignments are hints; the claim is
- * the lock. A task that was fenced is not started again before the group hands out partitions anew.
+ * A worker: a member of the group that runs a task for each partition it is assigned. Assignments are hints; the claim
+ * is the lock. A task that was fenced is not started again before the group hands out partitions anew.
  */
 import type { Subscription } from 'rxjs'
 import { ContinuoError, codeOf, messageOf } from '../../errors.ts'
@@ -14,13 +14,17 @@ import { startTask, type Task, type TaskOptions } from './task.ts'
 /** What a worker works on, and whom it tells. */
 export interface WorkerOptions extends Omit<TaskOptions, 'contexts'> {
   /**
-   * How long a fenced partition waits for a new assignment, ms (default 20,000; more than the session time-out). When the group
-   * has not assigned anew by then, no other worker owns the partition: the log itself had ended a transaction that stayed open too long.
+   * How long a fenced partition waits for a new assignment, ms (default 20,000; more than the session time-out). When
+   * the group has not assigned anew by then, no other worker owns the partition: the log itself had ended a transaction
+   * that stayed open too long.
    */
   readonly fencedPause?: number
   /** First pause before a lost task is claimed again, ms; doubles up to 64 times that. Default 100. */
   readonly retryPause?: number
-  /** Time between two looks at the number of partitions of the input and at the members that serve them, ms. Default 5,000. */
+  /**
+   * Time between two looks at the number of partitions of the input and at the members that serve them, ms. Default
+   * 5,000.
+   */
   readonly monitorInterval?: number
   /** Called for each adaptation that did something. */
   readonly onAdapted?: ContextStoreOptions['onAdapted']
@@ -53,9 +57,13 @@ export interface Worker {
   readonly troubles: ReadonlyMap<number, unknown>
   /** Its partitions, and how the others are served. */
   readonly standing: Standing
-  /** Why the worker as a whole cannot go on: the input has another number of partitions. It drains and is to be stopped. */
+  /**
+   * Why the worker as a whole cannot go on: the input has another number of partitions. It drains and is to be stopped.
+   */
   readonly halted: ContinuoError | null
-  /** Resolves after stop(), or rejects when membership is lost for good, or the model's device, or when it is halted. */
+  /**
+   * Resolves after stop(), or rejects when membership is lost for good, or the model's device, or when it is halted.
+   */
   readonly over: Promise<void>
   /** Whether every assigned partition is running and has had nothing to do for `ms`. */
   idleFor(ms: number): boolean
@@ -69,8 +77,8 @@ const MONITOR_INTERVAL = 5000
 const doublings = 6
 
 /**
- * Joins the group and runs until `stop`. Rejects with INVALID where topics are missing, REFUSED where the numbers of their partitions differ,
- * UNAVAILABLE or DENIED where the log cannot be used.
+ * Joins the group and runs until `stop`. Rejects with INVALID where topics are missing, REFUSED where the numbers of
+ * their partitions differ, UNAVAILABLE or DENIED where the log cannot be used.
  */
 export const startWorker = async (options: WorkerOptions): Promise<Worker> => {
   const { log, group, names, maxResidentBytes, maxSpillBytes, spillDir, blocks, onAdapted } = options
@@ -154,7 +162,8 @@ export const startWorker = async (options: WorkerOptions): Promise<Worker> => {
     const reason = options.model.unavailableReason()
     const losses = reason === null ? 0 : (lossesInARow.get(partition) ?? 0) + 1
     lossesInARow.set(partition, losses)
-    // A log that was away answers again after some pause. A lost device that stays lost through every pause needs another process.
+    // A log that was away answers again after some pause. A lost device that stays lost through every pause needs
+    // another process.
     if (reason !== null && losses > doublings + 1) {
       giveUp(new ContinuoError('UNAVAILABLE', reason, { cause: error }))
       return
@@ -184,8 +193,8 @@ export const startWorker = async (options: WorkerOptions): Promise<Worker> => {
       service = seen
       stand()
     },
-    // What was read until now is finished and saved, as at any stop: it came while a key had one partition, or before anybody
-    // could know that it has another.
+    // What was read until now is finished and saved, as at any stop: it came while a key had one partition, or before
+    // anybody could know that it has another.
     onChanged(error) {
       halted = error
       for (const task of tasks.values()) task.stop()

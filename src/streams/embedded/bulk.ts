@@ -1,7 +1,8 @@
 /**
- * Large appends, on a thread with a connection of its own: SQLite copies, checksums and syncs megabytes of snapshot in one call, and on the
- * event loop everything else would wait for it. A log that had one has the commits of its writers there as well. The transaction is the one
- * that the writer itself would run. Logs of small records never start the thread.
+ * Large appends, on a thread with a connection of its own: SQLite copies, checksums and syncs megabytes of snapshot in
+ * one call, and on the event loop everything else would wait for it. A log that had one has the commits of its writers
+ * there as well. The transaction is the one that the writer itself would run. Logs of small records never start the
+ * thread.
  */
 import { Worker } from 'node:worker_threads'
 import { giveBack, join } from '../../bulk.ts'
@@ -37,7 +38,10 @@ export type BulkAnswer = { readonly id: number; readonly values: readonly (Uint8
 )
 
 export interface Bulk {
-  /** Whether these records are worth the way to the thread. Once it runs, all are: a commit is synced there, and the event loop goes on. */
+  /**
+   * Whether these records are worth the way to the thread. Once it runs, all are: a commit is synced there, and the
+   * event loop goes on.
+   */
   takes(records: readonly OutRecord[]): boolean
   /** As `commit` of the owner's writer, or with null as its `append`. */
   write(owner: Owner, records: readonly OutRecord[], inputOffset: number | null): Promise<readonly number[]>
@@ -46,7 +50,10 @@ export interface Bulk {
 
 /** Fewer bytes are written at once. */
 const BULK_BYTES = 64 * 1024
-/** Pages of the write-ahead log after which a commit of this thread moves them to the database; the other thread does it after 1,000. */
+/**
+ * Pages of the write-ahead log after which a commit of this thread moves them to the database; the other thread does it
+ * after 1,000.
+ */
 const CHECKPOINT_PAGES = 8000
 
 interface Waiting {

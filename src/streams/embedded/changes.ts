@@ -2,8 +2,8 @@
  * "Something may have changed": what readers and members of this log wait for.
  *
  * Our own commits notify directly. Those of other connections are seen by one poll for all waiters: PRAGMA data_version
- * reads a counter in shared memory (microseconds) that moves when any other connection commits. The poll runs only while
- * there are waiters, and slows down to POLL_MAX while nothing happens.
+ * reads a counter in shared memory (microseconds) that moves when any other connection commits. The poll runs only
+ * while there are waiters, and slows down to POLL_MAX while nothing happens.
  *
  * No wake-up is lost. A waiter takes a mark, then looks, then waits for a change since the mark: a commit of ours in
  * between moved the mark. One of another connection moved data_version away from what the poll saw last, which was
@@ -14,7 +14,10 @@ const POLL_MAX = 25
 
 export interface Changes {
   mark(): number
-  /** Resolves after a change since the mark, sometimes without one; soon when closed or when `signal` fires. Keeps the process alive. */
+  /**
+   * Resolves after a change since the mark, sometimes without one; soon when closed or when `signal` fires. Keeps the
+   * process alive.
+   */
   wait(since: number, signal?: AbortSignal): Promise<void>
   /** Calls back after each change; does not keep the process alive. */
   subscribe(listener: () => void): () => void

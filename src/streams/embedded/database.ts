@@ -1,9 +1,9 @@
 /**
  * The log file: opened, checked, and entered one transaction at a time.
  *
- * SQLite works synchronously on the event loop, so a transaction never spans an await: within a process there is nothing
- * to interleave, and between processes BEGIN IMMEDIATE takes the file's one write lock. When another process holds it,
- * the wait is asynchronous, for heartbeats and other sessions go on meanwhile.
+ * SQLite works synchronously on the event loop, so a transaction never spans an await: within a process there is
+ * nothing to interleave, and between processes BEGIN IMMEDIATE takes the file's one write lock. When another process
+ * holds it, the wait is asynchronous, for heartbeats and other sessions go on meanwhile.
  */
 import { closeSync, fsyncSync, openSync, statSync } from 'node:fs'
 import { dirname } from 'node:path'
@@ -32,7 +32,10 @@ export interface Query<Row> {
 
 export interface Database {
   readonly path: string
-  /** Fires, with the error, once the path does not lead to the file any more, or its file system takes no writes any more. */
+  /**
+   * Fires, with the error, once the path does not lead to the file any more, or its file system takes no writes any
+   * more.
+   */
   readonly lost: AbortSignal
   readonly changes: Changes
   prepare<Row = unknown>(sql: string): Query<Row>
@@ -41,8 +44,8 @@ export interface Database {
   /** One ACID transaction, on disk when the promise resolves; undone when `act` throws. Notifies `changes`. */
   write<T>(doing: string, act: () => T): Promise<T>
   /**
-   * Waits for `work`, which writes through another connection of this process; no `write` begins meanwhile, for it would wait for the file's
-   * lock inside SQLite. Notifies `changes`.
+   * Waits for `work`, which writes through another connection of this process; no `write` begins meanwhile, for it
+   * would wait for the file's lock inside SQLite. Notifies `changes`.
    */
   aside<T>(work: () => Promise<T>): Promise<T>
   close(): void
@@ -120,7 +123,10 @@ const rollBack = (db: DatabaseSync): void => {
   } catch {}
 }
 
-/** Throws REFUSED where the path does not lead any more to the file that was opened: SQLite would write on into one that no other process finds. */
+/**
+ * Throws REFUSED where the path does not lead any more to the file that was opened: SQLite would write on into one that
+ * no other process finds.
+ */
 const sameFile = (path: string, lost: AbortController): (() => void) => {
   const opened = statSync(path)
   return () => {

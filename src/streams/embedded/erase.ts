@@ -1,6 +1,7 @@
 /**
- * Records that leave the middle of a partition, which a log of Kafka's cannot do. Their rows stay and hold nothing: readers pass over them as
- * over the gaps that offsets have on Kafka. What such rows, and trims, leave behind in the pages of the file leaves it with `scrub`.
+ * Records that leave the middle of a partition, which a log of Kafka's cannot do. Their rows stay and hold nothing:
+ * readers pass over them as over the gaps that offsets have on Kafka. What such rows, and trims, leave behind in the
+ * pages of the file leaves it with `scrub`.
  */
 import { DatabaseSync } from 'node:sqlite'
 import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promises'

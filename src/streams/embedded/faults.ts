@@ -49,21 +49,27 @@ const spaceAt = (path: string): number => {
 }
 
 /**
- * Throws UNAVAILABLE where there is no room for a new log. Looked at before anything is created: an empty file that was left behind
- * could not be removed without the risk that another process has just begun its log in it.
+ * Throws UNAVAILABLE where there is no room for a new log. Looked at before anything is created: an empty file that was
+ * left behind could not be removed without the risk that another process has just begun its log in it.
  */
 export const checkSpace = (path: string): void => {
   if (!existsSync(path) && spaceAt(path) < LEAST_SPACE)
     throw new ContinuoError('UNAVAILABLE', `${FULL} (while creating the log file ${path}).`)
 }
 
-/** A write that a full disk refused, and that SQLite calls a failure: it tells ENOSPC apart for the database alone, not for what lies beside it. */
+/**
+ * A write that a full disk refused, and that SQLite calls a failure: it tells ENOSPC apart for the database alone, not
+ * for what lies beside it.
+ */
 const isFull = (path: string): boolean => spaceAt(path) < LEAST_SPACE
 
 const READ_ONLY =
   'The file system of the log file is read-only: mount it for writing where its disk is well, or choose another path'
 
-/** Whether nothing can be made beside the file because the file system takes no writes any more. Only trying tells: after a fault some are still mounted for writing. */
+/**
+ * Whether nothing can be made beside the file because the file system takes no writes any more. Only trying tells:
+ * after a fault some are still mounted for writing.
+ */
 const isReadOnly = (path: string): boolean => {
   const probe = `${path}.${process.pid}.probe`
   try {

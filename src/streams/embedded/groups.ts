@@ -1,13 +1,13 @@
 /**
- * Group membership by leases. A member that changes the group (joins, leaves, finds an expired lease) computes the whole new
- * assignment in the same transaction; the others notice the new generation through `changes`. A member that was away too
- * long finds its row gone and joins anew.
+ * Group membership by leases. A member that changes the group (joins, leaves, finds an expired lease) computes the
+ * whole new assignment in the same transaction; the others notice the new generation through `changes`. A member that
+ * was away too long finds its row gone and joins anew.
  *
  *   join ──▶ member ──lease expired, seen by another──▶ gone ──seen by itself──▶ member (new generation)
  *               └──leave──▶ left                               └──leave──▶ left
  *
- * A member's id ends with the name of its process (src/process-name.ts), so the lease of a process that was killed on this machine does not have to
- * expire: whoever looks next takes its place.
+ * A member's id ends with the name of its process (src/process-name.ts), so the lease of a process that was killed on
+ * this machine does not have to expire: whoever looks next takes its place.
  */
 import { randomUUID } from 'node:crypto'
 import { BehaviorSubject } from 'rxjs'
@@ -80,7 +80,10 @@ export const openGroups = (db: Database, topics: Topics, sessionTimeout: number)
     return ended.length
   }
 
-  /** Heartbeat and (re)joining in one: renews or takes the lease, drops members that are gone, shares anew if that changed anything. */
+  /**
+   * Heartbeat and (re)joining in one: renews or takes the lease, drops members that are gone, shares anew if that
+   * changed anything.
+   */
   const beat = (group: string, topic: string, member: string): Assignment => {
     const now = Date.now()
     const isMember = renewLease.run(now + sessionTimeout, group, topic, member).changes > 0

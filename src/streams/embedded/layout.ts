@@ -1,5 +1,6 @@
 /**
- * The tables of the log file, layout version 2 or 3. `application_id` says whose file it is, `user_version` which layout.
+ * The tables of the log file, layout version 2 or 3. `application_id` says whose file it is, `user_version` which
+ * layout.
  *
  * Offsets of a partition are contiguous; `begin` and `end` outlive the records, so a trimmed log still knows where it
  * stands. Records below `begin` may linger until trimming has caught up: no reader sees them.
@@ -9,10 +10,11 @@
  *   u32 LE  n    bytes of the name      u32 LE  v    bytes of the value
  *   n bytes      name, UTF-8            v bytes      value
  *
- * An erased record (erase.ts) is a row with timestamp −1 and nothing else. A log that has one is of layout version 3; all else of it is version 2.
+ * An erased record (erase.ts) is a row with timestamp −1 and nothing else. A log that has one is of layout version 3;
+ * all else of it is version 2.
  *
- * `records.checksum` is the CRC-32 of the record and its place (records.ts); NULL where a version 1 wrote it, and then nothing is
- * checked. Version 1 has no such column and is else the same: it is added when the log is opened.
+ * `records.checksum` is the CRC-32 of the record and its place (records.ts); NULL where a version 1 wrote it, and then
+ * nothing is checked. Version 1 has no such column and is else the same: it is added when the log is opened.
  */
 export const APPLICATION_ID = 0x434e_544f // "CNTO"
 export const LAYOUT_VERSION = 2

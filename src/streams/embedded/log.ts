@@ -20,7 +20,10 @@ import { openClaims } from './writer.ts'
 
 const SESSION_TIMEOUT = 10_000 // ms
 
-/** Throws INVALID for a bad URL, REFUSED for a file that is not a log of this layout, UNAVAILABLE or DENIED as in `openLog`. */
+/**
+ * Throws INVALID for a bad URL, REFUSED for a file that is not a log of this layout, UNAVAILABLE or DENIED as in
+ * `openLog`.
+ */
 export const openEmbeddedLog = async (
   url: string,
   options: OpenLogOptions & DatabaseOptions = {},

@@ -1,6 +1,6 @@
 /**
- * Reading much, on threads with connections of their own: SQLite takes a second or two for a gigabyte of blobs, and on the event loop
- * everything else would wait for it. What was read comes over without a copy.
+ * Reading much, on threads with connections of their own: SQLite takes a second or two for a gigabyte of blobs, and on
+ * the event loop everything else would wait for it. What was read comes over without a copy.
  */
 import { Worker } from 'node:worker_threads'
 import { ContinuoError, type ErrorCode } from '../../errors.ts'

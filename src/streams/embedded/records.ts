@@ -56,9 +56,9 @@ const put = (value: number, at: number): void => {
 }
 
 /**
- * CRC-32 (IEEE 802.3, as zlib and PNG have it) over 36 bytes, little-endian, and then key, headers and value: u32 topic id,
- * u32 partition, u64 offset, u64 timestamp, u32 lengths of key, headers and value, 2³² − 1 for NULL. It finds what a disk or a
- * mistake changed; an attacker can compute it.
+ * CRC-32 (IEEE 802.3, as zlib and PNG have it) over 36 bytes, little-endian, and then key, headers and value: u32 topic
+ * id, u32 partition, u64 offset, u64 timestamp, u32 lengths of key, headers and value, 2³² − 1 for NULL. It finds what
+ * a disk or a mistake changed; an attacker can compute it.
  */
 export const checksumOf = (
   topic: number,
@@ -87,8 +87,9 @@ export const recordBytes = (record: RecordIn): number => {
 const EMPTY = new Uint8Array(0)
 
 /**
- * What SQLite is given for key, headers and value. Node 22 hands it no address for some empty arrays, those of TextEncoder and those that came
- * from another thread, and SQLite takes that for NULL. The empty key of a cursor would be lost.
+ * What SQLite is given for key, headers and value. Node 22 hands it no address for some empty arrays, those of
+ * TextEncoder and those that came from another thread, and SQLite takes that for NULL. The empty key of a cursor would
+ * be lost.
  */
 const stored = (bytes: Uint8Array | null): Uint8Array | null => (bytes?.length === 0 ? EMPTY : bytes)
 
@@ -123,7 +124,10 @@ export interface Records {
   insert(placed: readonly Placed[]): number[]
   /** Inside a transaction. */
   bounds(topic: Topic, partition: number): Bounds
-  /** Inside a transaction. Reads the last records of the partition, a megabyte at most; REFUSED where one fails its checksum. */
+  /**
+   * Inside a transaction. Reads the last records of the partition, a megabyte at most; REFUSED where one fails its
+   * checksum.
+   */
   checkEnd(topic: Topic, partition: number): void
 }
 

@@ -19,8 +19,8 @@ const invalid = (url: string, why: string): ContinuoError =>
   )
 
 /**
- * `file:PATH[?prefix=NAME]`: PATH relative to the working directory, absolute, or after `//` and an empty or local host;
- * percent-encoded where it holds `?`, `#` or `%`.
+ * `file:PATH[?prefix=NAME]`: PATH relative to the working directory, absolute, or after `//` and an empty or local
+ * host; percent-encoded where it holds `?`, `#` or `%`.
  */
 export const parseEmbeddedUrl = (url: string): EmbeddedUrl => {
   const match = /^file:(?:\/\/(?<host>[^/?#]*)(?=\/))?(?<path>[^?#]*)(?:\?(?<query>[^#]*))?(?<fragment>#.*)?$/s.exec(

@@ -24,7 +24,9 @@ export const openFeeder = (network: Network, topics: Topics): Feeder => {
   let producer: Promise<Producer> | undefined
   let turn = 0
 
-  /** Kafka gives a producer id to a user that may write to some topic, and does not name the topic to one that may not. */
+  /**
+   * Kafka gives a producer id to a user that may write to some topic, and does not name the topic to one that may not.
+   */
   const identify = (topic: string): Promise<Producer> => {
     producer ??= network
       .retry(`asking for a producer id, to write to ${topic}`, async () =>
@@ -38,7 +40,10 @@ export const openFeeder = (network: Network, topics: Topics): Feeder => {
     return producer
   }
 
-  /** REFUSED where the number changed meanwhile: the rest of a session must not go to another partition than its beginning. */
+  /**
+   * REFUSED where the number changed meanwhile: the rest of a session must not go to another partition than its
+   * beginning.
+   */
   const countOf = async (topic: string): Promise<number> => {
     const { before, askedAt } = counts.get(topic) ?? { before: null, askedAt: Number.NEGATIVE_INFINITY }
     if (before !== null && performance.now() - askedAt < COUNT_AGE) return before

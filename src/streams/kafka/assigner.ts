@@ -1,11 +1,12 @@
 /**
- * Shares the partitions of each topic evenly among those members that subscribe to it, and lets members keep what they have.
- * A group may hold workers of several logs in one cluster, for the group's name has a default; each is served by its own.
+ * Shares the partitions of each topic evenly among those members that subscribe to it, and lets members keep what they
+ * have. A group may hold workers of several logs in one cluster, for the group's name has a default; each is served by
+ * its own.
  *
- * A member tells, as user data of its join, how many partitions its topic has, and what it was given last and when. Where two
- * claim the same, the later is right: a stalled member does not know that it lost it. That the member itself counts the
- * partitions means that the leader needs no right to describe topics of others. Members of versions that do not count are
- * looked up, as far as the leader may.
+ * A member tells, as user data of its join, how many partitions its topic has, and what it was given last and when.
+ * Where two claim the same, the later is right: a stalled member does not know that it lost it. That the member itself
+ * counts the partitions means that the leader needs no right to describe topics of others. Members of versions that do
+ * not count are looked up, as far as the leader may.
  */
 import type { PartitionAssigner } from 'kafkajs'
 import { assign, type Holder } from '../assign.ts'

@@ -1,9 +1,9 @@
 /**
  * What the records of a batch are compressed with: 1 gzip, 2 snappy, 3 lz4, 4 zstd.
  *
- * Any client that may write to a topic chooses these bytes, so every step has a bound: 64 MiB unpacked, or sixteen times the packed
- * size where that is more. Two libraries in Rust, whose packages hold their builds, unpack single blocks of snappy and lz4;
- * the frames around the blocks, which say how large each may become, are taken apart here.
+ * Any client that may write to a topic chooses these bytes, so every step has a bound: 64 MiB unpacked, or sixteen
+ * times the packed size where that is more. Two libraries in Rust, whose packages hold their builds, unpack single
+ * blocks of snappy and lz4; the frames around the blocks, which say how large each may become, are taken apart here.
  *
  *   snappy  raw: length varint · block. Or as Java frames it: 0x82 "SNAPPY" 0x00 · version int32 · compatible int32, then
  *           length int32 · raw snappy, again and again; the header may be repeated between two

@@ -1,8 +1,8 @@
 /**
  * OffsetFetch, version 7, with `require_stable`: it waits out a commit whose marker is not yet written, where kafkajs's
- * version 4 answers with the offset before. Versions from 6 on are "flexible": lengths are unsigned varints plus one, and
- * structures end with tagged fields. kafkajs writes the older request header, which only lacks its own (empty) tags; so
- * the body begins with them, and the answer, too.
+ * version 4 answers with the offset before. Versions from 6 on are "flexible": lengths are unsigned varints plus one,
+ * and structures end with tagged fields. kafkajs writes the older request header, which only lacks its own (empty)
+ * tags; so the body begins with them, and the answer, too.
  */
 import { openCursor } from './cursor.ts'
 import { answeredWith, Encoder, type Protocol } from './kafkajs.ts'

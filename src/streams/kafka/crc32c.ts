@@ -1,4 +1,7 @@
-/** CRC-32C (Castagnoli, reflected polynomial 0x82f63b78), eight bytes a step: tables[k][b] is b followed by k zero bytes. */
+/**
+ * CRC-32C (Castagnoli, reflected polynomial 0x82f63b78), eight bytes a step: tables[k][b] is b followed by k zero
+ * bytes.
+ */
 const tables: readonly Int32Array[] = Array.from({ length: 8 }, () => new Int32Array(256))
 const [t0, t1, t2, t3, t4, t5, t6, t7] = tables as [
   Int32Array,

@@ -1,6 +1,6 @@
 /**
- * Fetch, version 11 (Kafka ≥ 2.3), for one partition, read_committed, without a consumer group or fetch session; and the
- * filter that leaves aborted transactions out.
+ * Fetch, version 11 (Kafka ≥ 2.3), for one partition, read_committed, without a consumer group or fetch session; and
+ * the filter that leaves aborted transactions out.
  */
 import { openCursor } from './cursor.ts'
 import { answeredWith, Encoder, type Protocol } from './kafkajs.ts'
@@ -92,8 +92,8 @@ export const fetchProtocol = ({
  * Batches that are neither control records nor part of an aborted transaction.
  *
  * As in Java's CompletedFetch: aborted transactions, ordered by their first offset, open when reading reaches it, and
- * close at the producer's marker. The broker lists them by their last offset instead, and several may open at one batch;
- * kafkajs takes them in the broker's order and one a batch, and so lets aborted records through.
+ * close at the producer's marker. The broker lists them by their last offset instead, and several may open at one
+ * batch; kafkajs takes them in the broker's order and one a batch, and so lets aborted records through.
  */
 export const committedBatches = (batches: readonly BatchView[], aborted: readonly Aborted[]): BatchView[] => {
   const waiting = [...aborted].sort((a, b) => a.firstOffset - b.firstOffset)

@@ -1,10 +1,11 @@
 /**
- * Membership by kafkajs's consumer, which reads nothing: every partition it is given is paused in the moment it is given,
- * for records are read without it and committed by transactions. What is left of it is join, heartbeat and leave.
+ * Membership by kafkajs's consumer, which reads nothing: every partition it is given is paused in the moment it is
+ * given, for records are read without it and committed by transactions. What is left of it is join, heartbeat and
+ * leave.
  *
- * kafkajs leaves a group only if it knows that it is a member. If it is disconnected while its join request is pending, the broker still
- * makes it a member: no client runs it, and the others wait for it until its session ends. So a join request that was sent is
- * awaited and the group is left afterwards; one that was not sent yet is never sent.
+ * kafkajs leaves a group only if it knows that it is a member. If it is disconnected while its join request is pending,
+ * the broker still makes it a member: no client runs it, and the others wait for it until its session ends. So a join
+ * request that was sent is awaited and the group is left afterwards; one that was not sent yet is never sent.
  */
 import type { Consumer, Kafka, PartitionAssigner } from 'kafkajs'
 import { ReplaySubject } from 'rxjs'

@@ -1,10 +1,11 @@
 /**
- * The parts of kafkajs 2.2.4 that this adapter stands on, typed as narrowly as they are used, and the two patches to them.
+ * The parts of kafkajs 2.2.4 that this adapter stands on, typed as narrowly as they are used, and the two patches to
+ * them.
  *
- * kafkajs's consumer and producer hide what an exactly-once reader and writer must see: positions, aborted transactions,
- * epochs, the outcome of a commit. So records are read and written one layer below them, over kafkajs's connections and
- * protocol; its consumer is used for group membership only. There is no `exports` map: deep requires work, and the
- * version is pinned in package.json.
+ * kafkajs's consumer and producer hide what an exactly-once reader and writer must see: positions, aborted
+ * transactions, epochs, the outcome of a commit. So records are read and written one layer below them, over kafkajs's
+ * connections and protocol; its consumer is used for group membership only. There is no `exports` map: deep requires
+ * work, and the version is pinned in package.json.
  */
 import { createRequire } from 'node:module'
 import { type ISocketFactory, type Kafka as KafkaClient, type KafkaConfig, Kafka as KafkaConstructor } from 'kafkajs'
@@ -197,8 +198,8 @@ export const { MemberMetadata, MemberAssignment } = require('kafkajs/src/consume
 }
 
 /**
- * kafkajs plans a look at its queue of waiting requests after every answer, even when none waits, with the negative time
- * that is left of a throttling that never was: a 1 ms timer for ever on each idle connection, and on Node 24 a
+ * kafkajs plans a look at its queue of waiting requests after every answer, even when none waits, with the negative
+ * time that is left of a throttling that never was: a 1 ms timer for ever on each idle connection, and on Node 24 a
  * TimeoutNegativeWarning. A look is needed only while something waits.
  */
 const requestQueue = (require('kafkajs/src/network/requestQueue') as { prototype: object }).prototype
@@ -226,9 +227,10 @@ interface AuthenticatedConnection {
 const LEAST_SESSION = 1100 // ms
 
 /**
- * When a connection authenticates again (KIP-368): before the broker's connections.max.reauth.ms is over, because the broker closes an
- * older connection on its next request. kafkajs authenticates again in the last 10 s of that time. Where the broker allows 10 s or
- * less, kafkajs would do so before every request, and the broker would refuse it. Here it is the last 15 % of the time, at most 10 s.
+ * When a connection authenticates again (KIP-368): before the broker's connections.max.reauth.ms is over, because the
+ * broker closes an older connection on its next request. kafkajs authenticates again in the last 10 s of that time.
+ * Where the broker allows 10 s or less, kafkajs would do so before every request, and the broker would refuse it. Here
+ * it is the last 15 % of the time, at most 10 s.
  */
 const connection = (require('kafkajs/src/network/connection') as { prototype: object }).prototype
 export const patchedConnection = Object.assign(connection, {

@@ -1,4 +1,6 @@
-/** The Kafka log: the port over kafkajs's connections and protocol. What kafkajs is used for, and what not: kafkajs.ts. */
+/**
+ * The Kafka log: the port over kafkajs's connections and protocol. What kafkajs is used for, and what not: kafkajs.ts.
+ */
 import { logLevel } from 'kafkajs'
 import { ContinuoError, codeOf } from '../../errors.ts'
 import type { EventLog, Membership, OpenLogOptions } from '../log.ts'

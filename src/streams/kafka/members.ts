@@ -3,7 +3,10 @@ import type { Member } from '../log.ts'
 import { MemberAssignment, MemberMetadata } from './kafkajs.ts'
 import type { Network } from './network.ts'
 
-/** Kafka describes members of a group only in this state; in the others its partitions are being assigned, or it has no members. */
+/**
+ * Kafka describes members of a group only in this state; in the others its partitions are being assigned, or it has no
+ * members.
+ */
 const STABLE = 'Stable'
 const NOBODY: readonly string[] = ['Empty', 'Dead']
 

@@ -1,9 +1,10 @@
 /**
  * Connections, metadata and coordinators.
  *
- * A Kafka broker answers the requests of one connection one after the other, so a request that waits long (a follower's fetch)
- * or for a disk (a transaction) would delay all others on a shared connection. Hence lanes: a lane is the private
- * set of connections of one user, one per broker, made when first needed. Short requests share the lane `common`.
+ * A Kafka broker answers the requests of one connection one after the other, so a request that waits long (a follower's
+ * fetch) or for a disk (a transaction) would delay all others on a shared connection. Hence lanes: a lane is the
+ * private set of connections of one user, one per broker, made when first needed. Short requests share the lane
+ * `common`.
  *
  * Metadata and coordinators are cached; an error that says they are stale drops them.
  */
@@ -81,7 +82,9 @@ export interface Network {
   /** INVALID when there is no such partition. */
   leader(topic: string, partition: number): Promise<Node>
   coordinator(of: 'group' | 'transaction', id: string): Promise<Node>
-  /** Runs `work` again while what it throws is transient; then throws a verdict. Drops caches and connections between. */
+  /**
+   * Runs `work` again while what it throws is transient; then throws a verdict. Drops caches and connections between.
+   */
   retry<T>(doing: string, work: () => Promise<T>, options?: RetryOptions): Promise<T>
   readonly closed: boolean
   /** Fires on close. */
@@ -135,7 +138,10 @@ export const createNetwork = ({ config }: KafkaUrl, logger: Logger): Network => 
     if (closing.signal.aborted) throw new ContinuoError('MISUSE', `The log at ${brokers} is closed: open it again.`)
   }
 
-  /** kafkajs waits for all answers before it lets a connection go, and half a minute for the first one of a silent server. */
+  /**
+   * kafkajs waits for all answers before it lets a connection go, and half a minute for the first one of a silent
+   * server.
+   */
   const release = async (broker: Broker): Promise<void> => {
     const linger = new AbortController()
     await Promise.race([
@@ -229,7 +235,8 @@ export const createNetwork = ({ config }: KafkaUrl, logger: Logger): Network => 
         return broker
       } catch (error) {
         silent.add(`${node.host}:${node.port}`)
-        // A TLS fault, which no other broker mends, says more than that another broker cannot be reached: it is kept as the reason.
+        // A TLS fault, which no other broker mends, says more than that another broker cannot be reached: it is kept as
+        // the reason.
         if (failure === undefined || !isTlsFault(faultOf(failure))) failure = error
         if (!isConnectionFault(faultOf(error))) break
       }

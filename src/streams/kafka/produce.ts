@@ -1,4 +1,7 @@
-/** Produce, version 7 (Kafka ≥ 2.1): record batches with a producer's id, epoch and sequence, acknowledged by all replicas. */
+/**
+ * Produce, version 7 (Kafka ≥ 2.1): record batches with a producer's id, epoch and sequence, acknowledged by all
+ * replicas.
+ */
 import { openCursor } from './cursor.ts'
 import { createErrorFromCode, Encoder, type Protocol } from './kafkajs.ts'
 import { BATCH_OVERHEAD, encodeBatch, type Prepared, sizeBound } from './record-batch.ts'
@@ -14,7 +17,10 @@ export interface PartitionRecords {
   readonly records: readonly Prepared[]
 }
 
-/** A producer as Kafka knows it. Sequences count the records of each partition, so that a resent batch is not written twice. */
+/**
+ * A producer as Kafka knows it. Sequences count the records of each partition, so that a resent batch is not written
+ * twice.
+ */
 export interface Producer {
   readonly transactionalId: string | null
   readonly producerId: bigint
@@ -86,8 +92,8 @@ export const produceProtocol = (
 })
 
 /**
- * Cuts records into pieces whose batches stay below what the topic takes (and below BATCH_LIMIT); a record that is larger by
- * itself stands alone.
+ * Cuts records into pieces whose batches stay below what the topic takes (and below BATCH_LIMIT); a record that is
+ * larger by itself stands alone.
  */
 export const cut = (records: readonly Prepared[], most: number): readonly (readonly Prepared[])[] => {
   const limit = Math.min(BATCH_LIMIT, most - BATCH_OVERHEAD)
@@ -108,8 +114,8 @@ export const cut = (records: readonly Prepared[], most: number): readonly (reado
 }
 
 /**
- * Encodes one batch for each of `parts` and counts it into the sequences. Encode once, send as often as needed: the same
- * sequence tells Kafka that it is the same batch.
+ * Encodes one batch for each of `parts` and counts it into the sequences. Encode once, send as often as needed: the
+ * same sequence tells Kafka that it is the same batch.
  */
 export const encodeFor = (producer: Producer, parts: readonly PartitionRecords[]): readonly Encoded[] =>
   parts.map(({ topic, partition, records }) => {

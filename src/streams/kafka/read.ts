@@ -17,7 +17,9 @@ const MAX_BYTES = 1 << 20
 /** Records given at once, at most. */
 const MAX_RECORDS = 8192
 const MAX_INT32 = 2 ** 31 - 1
-/** How long a follower's fetch waits at the broker. An append ends the wait at once, so this only sets the idle rate. */
+/**
+ * How long a follower's fetch waits at the broker. An append ends the wait at once, so this only sets the idle rate.
+ */
 const FOLLOW_WAIT = 500
 /** The same for a reader that knows that there is more. */
 const CATCH_UP_WAIT = 100
@@ -101,7 +103,8 @@ export const openReader = (network: Network): Reader => {
       const { fetched } = await network.retry(
         `reading ${topic}[${partition}] at ${offset}`,
         async () => {
-          // A topic that is deleted ends the fetches that wait on it. What is found under its name after that may be another one.
+          // A topic that is deleted ends the fetches that wait on it. What is found under its name after that may be
+          // another one.
           if (tried && topicId !== undefined) checkId(topic, topicId, await network.topicId(topic))
           tried = true
           const protocol = fetchProtocol({ topic, partition, offset, maxBytes: Math.min(maxBytes, MAX_INT32), maxWait })
@@ -162,8 +165,8 @@ export const openReader = (network: Network): Reader => {
       if (fetched === null) continue
       const { lastStableOffset, logStartOffset, aborted, data } = fetched
       if (position > lastStableOffset) {
-        // Beyond the end of the log Kafka says so (above). This is the gap after a change of leader, which closes soon, or an
-        // open transaction.
+        // Beyond the end of the log Kafka says so (above). This is the gap after a change of leader, which closes soon,
+        // or an open transaction.
         behindSince ??= performance.now()
         if (performance.now() - behindSince > BEHIND_PATIENCE)
           throw noPosition(topic, partition, position, { begin: logStartOffset, end: lastStableOffset })

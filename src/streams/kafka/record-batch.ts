@@ -200,8 +200,8 @@ interface BatchHead {
 }
 
 /**
- * The records of a batch, each made when it is asked for: a small batch may hold millions. All are looked at first, so that a
- * batch gives all of its records or, by Undecodable, none.
+ * The records of a batch, each made when it is asked for: a small batch may hold millions. All are looked at first, so
+ * that a batch gives all of its records or, by Undecodable, none.
  */
 const decodeRecords = (head: BatchHead, body: Buffer, topic: string, partition: number): Iterable<StoredRecord> => {
   const { baseOffset, next, codec, count, timestamp: baseTimestamp, appendTime } = head
@@ -231,7 +231,9 @@ const decodeRecords = (head: BatchHead, body: Buffer, topic: string, partition: 
   })()
 }
 
-/** The whole batches in `data`; a cut-off one at its end is left out. Throws REFUSED where a checksum does not match. */
+/**
+ * The whole batches in `data`; a cut-off one at its end is left out. Throws REFUSED where a checksum does not match.
+ */
 export const readBatches = (data: Buffer, where: string): BatchView[] => {
   const batches: BatchView[] = []
   for (let start = 0; start + BATCH_OVERHEAD <= data.length; ) {

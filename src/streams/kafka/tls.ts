@@ -1,9 +1,11 @@
 /**
- * TLS to the brokers: the files that the caller names, and what a connection's failure says about certificates and ports.
+ * TLS to the brokers: the files that the caller names, and what a connection's failure says about certificates and
+ * ports.
  *
- * A failed handshake seldom says what is wrong. A Kafka broker closes the connection without a word where a client speaks
- * plain to a TLS listener or TLS to a plain one, and an alert may be lost when the connection is reset. So a connection
- * that was made and then broken off is looked at once more, in the other way or without sending anything (`diagnose`).
+ * A failed handshake seldom says what is wrong. A Kafka broker closes the connection without a word where a client
+ * speaks plain to a TLS listener or TLS to a plain one, and an alert may be lost when the connection is reset. So a
+ * connection that was made and then broken off is looked at once more, in the other way or without sending anything
+ * (`diagnose`).
  */
 import { createPrivateKey, X509Certificate } from 'node:crypto'
 import { readFileSync } from 'node:fs'
@@ -70,9 +72,9 @@ const readPem = (part: Part, path: string): string => {
 }
 
 /**
- * The contents of the files that the caller names or, for those that it does not, the environment. INVALID where they cannot
- * serve: files without TLS, unreadable files, no PEM, a certificate without its key. What stands in the environment is for
- * whichever connection uses TLS, and means nothing to one that does not.
+ * The contents of the files that the caller names or, for those that it does not, the environment. INVALID where they
+ * cannot serve: files without TLS, unreadable files, no PEM, a certificate without its key. What stands in the
+ * environment is for whichever connection uses TLS, and means nothing to one that does not.
  */
 export const readTls = (ssl: boolean, given: TlsFiles = {}, env: NodeJS.ProcessEnv = process.env): TlsContents => {
   const flag = PARTS.find((part) => given[part] !== undefined)
@@ -136,7 +138,10 @@ const VERIFICATION: Readonly<Record<string, TlsProblem>> = {
   ERR_TLS_CERT_ALTNAME_INVALID: 'wrong name',
 }
 
-/** The alerts of RFC 8446, section 6.2, that are about the client's certificate; OpenSSL spells their protocol in several ways. */
+/**
+ * The alerts of RFC 8446, section 6.2, that are about the client's certificate; OpenSSL spells their protocol in
+ * several ways.
+ */
 const CLIENT_ALERT =
   /^ERR_SSL_.*_ALERT_(HANDSHAKE_FAILURE|(BAD|NO|UNSUPPORTED)_CERTIFICATE|CERTIFICATE_(REQUIRED|REVOKED|EXPIRED|UNKNOWN)|UNKNOWN_CA|ACCESS_DENIED)$/
 const ALERT = /^ERR_SSL_.*_ALERT_/
@@ -188,7 +193,10 @@ interface Node {
 
 const servername = ({ host }: Node): ConnectionOptions => (isIP(host) ? {} : { servername: host })
 
-/** Shakes hands, sends nothing and listens: `secure` tells whether it came so far, `code` what the other side or the check said. */
+/**
+ * Shakes hands, sends nothing and listens: `secure` tells whether it came so far, `code` what the other side or the
+ * check said.
+ */
 const shakeHands = (
   node: Node,
   options: ConnectionOptions,
@@ -244,8 +252,8 @@ const found = (code: string, message: string): Error =>
   Object.assign(new Error(message), { name: 'KafkaJSConnectionError', code })
 
 /**
- * The reason why a connection to `node` failed, as far as it is one of TLS: a new error with its code, else null. `ssl` are the
- * options of the connection that failed; false for a plain one. Takes two seconds at most.
+ * The reason why a connection to `node` failed, as far as it is one of TLS: a new error with its code, else null. `ssl`
+ * are the options of the connection that failed; false for a plain one. Takes two seconds at most.
  */
 export const diagnose = async (node: Node, ssl: ConnectionOptions | false): Promise<Error | null> => {
   const address = `${node.host}:${node.port}`

@@ -1,6 +1,7 @@
 /**
- * Metadata, version 10 (Kafka ≥ 2.8), for the id of one topic: a topic that was deleted and made anew has another one, though
- * its name is the same. kafkajs ends at version 6, which has none. A "flexible" version, written as in committed.ts.
+ * Metadata, version 10 (Kafka ≥ 2.8), for the id of one topic: a topic that was deleted and made anew has another one,
+ * though its name is the same. kafkajs ends at version 6, which has none. A "flexible" version, written as in
+ * committed.ts.
  */
 import { compact } from './committed.ts'
 import { openCursor } from './cursor.ts'

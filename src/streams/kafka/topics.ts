@@ -7,7 +7,9 @@ import { aloneSize, type Prepared, prepare } from './record-batch.ts'
 export interface Topics {
   create(specs: readonly TopicSpec[]): Promise<void>
   list(names?: readonly string[]): Promise<readonly TopicInfo[]>
-  /** The record, ready to be written there; INVALID if the partition is missing or the record too large for the topic. */
+  /**
+   * The record, ready to be written there; INVALID if the partition is missing or the record too large for the topic.
+   */
   check(topic: string, partition: number, record: RecordIn): Promise<Prepared>
   /** Bytes of a batch that the topic takes. */
   limit(topic: string): Promise<number>

@@ -1,8 +1,8 @@
 /**
  * The transactional writer of an input partition, over kafkajs's connections.
  *
- * kafkajs's own transactional producer is not used: it asks for the coordinator before each of its nine requests, retries
- * the wrong errors or none, and cannot say whether a failed commit happened. Here a commit is
+ * kafkajs's own transactional producer is not used: it asks for the coordinator before each of its nine requests,
+ * retries the wrong errors or none, and cannot say whether a failed commit happened. Here a commit is
  *
  *   AddPartitionsToTxn ─┬─ Produce, once for each ≤ 900 kB ──────┬─ EndTxn
  *                       └─ AddOffsetsToTxn ─ TxnOffsetCommit ────┘
@@ -11,8 +11,8 @@
  * state at the coordinator. EndTxn, too: a transaction that was committed before says so.
  *
  * The lock is the epoch. InitProducerId gives this writer a new one, ends what the former owner left open, and answers
- * only when its markers are written; from then on Kafka refuses the former owner with error 47, and this writer ends the
- * same way when a newer one comes. It never initialises itself again.
+ * only when its markers are written; from then on Kafka refuses the former owner with error 47, and this writer ends
+ * the same way when a newer one comes. It never initialises itself again.
  */
 import { ContinuoError } from '../../errors.ts'
 import { failpoint } from '../../failpoint.ts'
@@ -222,7 +222,8 @@ export const claimPartition = async ({ network, topics, group, topic, partition 
       const told = verdict(error)
       if (begun || told.code !== 'INVALID') {
         state = told.code === 'FENCED' ? 'fenced' : 'broken'
-        // Readers behind an open transaction wait for its end; its outcome is not ours to decide once a commit was sent.
+        // Readers behind an open transaction wait for its end; its outcome is not ours to decide once a commit was
+        // sent.
         const last = begun && !ending && told.code !== 'FENCED' ? end(false) : Promise.resolve()
         void last.catch(() => {}).finally(() => lane.close())
       }

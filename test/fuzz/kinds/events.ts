@@ -1,6 +1,7 @@
 /**
- * Events: records of the input topic, damaged as JSON, as bytes, in their keys and headers, read by one of several rules. Each goes through validate
- * and tokenize, and a worker reads all of them from a log of its own: every record must be finished, nothing refused, and verify must find nothing.
+ * Events: records of the input topic, damaged as JSON, as bytes, in their keys and headers, read by one of several
+ * rules. Each goes through validate and tokenize, and a worker reads all of them from a log of its own: every record
+ * must be finished, nothing refused, and verify must find nothing.
  */
 import { join } from 'node:path'
 import { openPackage } from '../../../src/models/open.ts'

@@ -23,7 +23,8 @@ export const open: OpenKind = async (folder) => {
     ['rwkv7', rwkvGguf(randomRwkv7(2, rwkvSizes), plainF32)],
     ...decoders,
   ])
-  // Offsets of tensors follow from what stands before, so a header alone is not a file: it ends where the numbers begin.
+  // Offsets of tensors follow from what stands before, so a header alone is not a file: it ends where the numbers
+  // begin.
   const headers = new Map([...files].map(([name, file]) => [name, Math.min(file.length, 9000)]))
   const path = join(folder, 'package', 'model.gguf')
   writeFiles(join(folder, 'package'), {})

@@ -1,6 +1,7 @@
 /**
- * Files for `continuo import`: an exported session with its header, head or numbers damaged, often with the checksum made right again.
- * What import takes, a worker must be able to go on with: it generates some tokens, and its partition is not refused.
+ * Files for `continuo import`: an exported session with its header, head or numbers damaged, often with the checksum
+ * made right again. What import takes, a worker must be able to go on with: it generates some tokens, and its partition
+ * is not refused.
  */
 import { createHash } from 'node:crypto'
 import { readFileSync, rmSync, writeFileSync } from 'node:fs'

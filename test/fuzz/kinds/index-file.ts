@@ -1,4 +1,7 @@
-/** model.safetensors.index.json again, as far as the headers of its files: no weights are loaded, so that a million cases take minutes. */
+/**
+ * model.safetensors.index.json again, as far as the headers of its files: no weights are loaded, so that a million
+ * cases take minutes.
+ */
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { inspectFiles } from '../../../src/engine/inspect.ts'

@@ -1,6 +1,7 @@
 /**
- * Vocabularies in every container there is: tokenizer.json, vocab.json with merges.txt, RWKV's list of tokens and the metadata of a GGUF
- * file. Opened, and made to read short texts; the kind `tokenizer` has hostile patterns and long texts.
+ * Vocabularies in every container there is: tokenizer.json, vocab.json with merges.txt, RWKV's list of tokens and the
+ * metadata of a GGUF file. Opened, and made to read short texts; the kind `tokenizer` has hostile patterns and long
+ * texts.
  */
 import { rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -60,7 +61,10 @@ const trieLines = [
   `259 b'\\xe4\\xb8' 2`,
 ]
 
-/** Arrays within arrays that the reader of a GGUF file gives out (max_gguf_nesting in native/weights/gguf.h); it refuses more. */
+/**
+ * Arrays within arrays that the reader of a GGUF file gives out (max_gguf_nesting in native/weights/gguf.h); it refuses
+ * more.
+ */
 const GGUF_NESTING = 4
 const depthOf = (value: unknown): number => {
   let depth = -1

@@ -1,5 +1,6 @@
 /**
- * OpenAI's Agents SDK, as it is, against a gateway with a worker: an agent with two tools, run to its end, by both protocols.
+ * OpenAI's Agents SDK, as it is, against a gateway with a worker: an agent with two tools, run to its end, by both
+ * protocols.
  *
  * @module-tag slow
  */

@@ -1,5 +1,6 @@
 /**
- * Vercel's AI SDK, as it is, against a gateway with a worker: tools over several steps, streams, turns, and a chat that is taken up again.
+ * Vercel's AI SDK, as it is, against a gateway with a worker: tools over several steps, streams, turns, and a chat that
+ * is taken up again.
  *
  * @module-tag slow
  */
@@ -142,7 +143,10 @@ class Chat extends AbstractChat<UIMessage> {
 const textOf = (message: UIMessage | undefined): string =>
   message?.parts.map((part) => (part.type === 'text' ? part.text : '')).join('') ?? ''
 
-/** The routes of a page that has a chat. It remembers the id of each chat's last response; the text of that one is in the log. */
+/**
+ * The routes of a page that has a chat. It remembers the id of each chat's last response; the text of that one is in
+ * the log.
+ */
 const app = () => {
   const responseOf = new Map<string, string>()
   const provider = (fetchAgain?: () => Promise<Response>) =>

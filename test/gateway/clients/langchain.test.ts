@@ -1,5 +1,6 @@
 /**
- * LangChain.js, as it is, against a gateway with a worker: whole and in pieces, tools, answers of a form, and second turns.
+ * LangChain.js, as it is, against a gateway with a worker: whole and in pieces, tools, answers of a form, and second
+ * turns.
  *
  * @module-tag slow
  */

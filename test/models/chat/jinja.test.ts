@@ -1,6 +1,6 @@
 /**
- * The renderer of chat templates against Jinja2: against what it gave once (jinja-cases.json), and against Jinja2 itself where a Python has
- * it (judge.py).
+ * The renderer of chat templates against Jinja2: against what it gave once (jinja-cases.json), and against Jinja2
+ * itself where a Python has it (judge.py).
  */
 
 import { spawnSync } from 'node:child_process'

@@ -11,7 +11,9 @@ const numbers = (seed: number): ((below: number) => number) => {
   }
 }
 
-/** What an expression of a kind may be; `$T` stands for an expression of that kind. Those without one are at the ends. */
+/**
+ * What an expression of a kind may be; `$T` stands for an expression of that kind. Those without one are at the ends.
+ */
 const KINDS: Readonly<Record<string, readonly string[]>> = {
   /** Texts. */
   T: [

@@ -17,7 +17,10 @@ import { trieTokenizer } from '../../../src/models/tokenizer/trie.ts'
 import { temporaryFolder } from '../../engine/packages.ts'
 import { byteLevel, fallback, type Json, open, text } from '../tokenizer/fixtures.ts'
 
-/** The forms of published templates, written here: ChatML (Qwen, SmolLM2), Llama 3, Gemma; and one that drops thoughts (Qwen 3). */
+/**
+ * The forms of published templates, written here: ChatML (Qwen, SmolLM2), Llama 3, Gemma; and one that drops thoughts
+ * (Qwen 3).
+ */
 const CHATML = `{% for message in messages %}
 {{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>' + '\\n' -}}
 {% endfor %}

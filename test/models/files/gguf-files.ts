@@ -117,8 +117,8 @@ const permuted = ({ shape, data }: Tensor, heads: number): Tensor => {
 }
 
 /**
- * Llama, Qwen2, Qwen3, Qwen3-MoE or Mixtral as llama.cpp's converter writes them, from the tensors of a folder; `store` makes the blocks of its matrices.
- * `ropeFactors`: what the converter writes in place of Llama 3's scaling.
+ * Llama, Qwen2, Qwen3, Qwen3-MoE or Mixtral as llama.cpp's converter writes them, from the tensors of a folder; `store`
+ * makes the blocks of its matrices. `ropeFactors`: what the converter writes in place of Llama 3's scaling.
  */
 export const decoderGguf = (
   config: DecoderConfig,

@@ -1,5 +1,6 @@
 /**
- * Writes the head of a GGUF file, version 3, by the specification in the ggml repository (docs/gguf.md, include/gguf.h):
+ * Writes the head of a GGUF file, version 3, by the specification in the ggml repository (docs/gguf.md,
+ * include/gguf.h):
  *
  *   "GGUF", u32 version, u64 tensors, u64 keys
  *   each key:    string, u32 type, value

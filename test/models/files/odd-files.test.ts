@@ -1,4 +1,7 @@
-/** Files of a package that are none: a folder, a pipe that nobody writes to, a device that never ends. Each is refused at once, by name. */
+/**
+ * Files of a package that are none: a folder, a pipe that nobody writes to, a device that never ends. Each is refused
+ * at once, by name.
+ */
 import { execFileSync } from 'node:child_process'
 import { mkdirSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'

@@ -1,6 +1,6 @@
 /**
- * Random small packages of GPT-NeoX and GPT-Neo, and both in double precision: written from the formulas of Hugging Face's modelling
- * code, one token after the other, sharing nothing with the engine.
+ * Random small packages of GPT-NeoX and GPT-Neo, and both in double precision: written from the formulas of Hugging
+ * Face's modelling code, one token after the other, sharing nothing with the engine.
  */
 import { random, type Tensor, type Tensors } from '../../engine/safetensors.ts'
 import { attended, dot, geluTanh, plus, readerOf, type Vector } from '../float64.ts'
@@ -91,7 +91,9 @@ export const randomGpt = (seed: number, config: GptConfig): Map<string, Tensor> 
   return out
 }
 
-/** erf by its series, or for larger arguments by the continued fraction of erfc (Abramowitz and Stegun 7.1.5, 7.1.14). */
+/**
+ * erf by its series, or for larger arguments by the continued fraction of erfc (Abramowitz and Stegun 7.1.5, 7.1.14).
+ */
 const erf = (x: number): number => {
   const z = Math.abs(x)
   if (z < 3) {

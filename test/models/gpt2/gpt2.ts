@@ -1,6 +1,6 @@
 /**
- * Random small GPT-2 packages, and GPT-2 in double precision: written from the formulas of the paper and of Hugging Face's
- * modelling code, sharing nothing with the engine.
+ * Random small GPT-2 packages, and GPT-2 in double precision: written from the formulas of the paper and of Hugging
+ * Face's modelling code, sharing nothing with the engine.
  */
 import { random, type Tensor, type Tensors } from '../../engine/safetensors.ts'
 

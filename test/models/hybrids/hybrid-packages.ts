@@ -1,4 +1,6 @@
-/** Random small hybrid packages: configurations with widths that no vector divides, and the tensors that they ask for. */
+/**
+ * Random small hybrid packages: configurations with widths that no vector divides, and the tensors that they ask for.
+ */
 import { random, type Tensor } from '../../engine/safetensors.ts'
 import type { HybridConfig } from './hybrid-reference.ts'
 

@@ -1,6 +1,6 @@
 /**
- * Hybrid models in float64, one token at a time, from their published equations alone: nothing here knows how the engine computes. States
- * are plain arrays, positions are counted, attention looks at lists of keys and values.
+ * Hybrid models in float64, one token at a time, from their published equations alone: nothing here knows how the
+ * engine computes. States are plain arrays, positions are counted, attention looks at lists of keys and values.
  */
 import type { Tensors } from '../../engine/packages.ts'
 import { attended, plus, readerOf, sigmoid, silu } from '../float64.ts'

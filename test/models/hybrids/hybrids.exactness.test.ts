@@ -1,5 +1,6 @@
 /**
- * One arithmetic for families with recurrent layers, all of it at once: instruction sets × threads × chunks × batches, plain and quantised.
+ * One arithmetic for families with recurrent layers, all of it at once: instruction sets × threads × chunks × batches,
+ * plain and quantised.
  *
  * @module-tag slow
  */

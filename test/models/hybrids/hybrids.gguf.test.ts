@@ -1,4 +1,7 @@
-/** Mamba-2, LFM2 and hybrid Qwen in GGUF, written as llama.cpp's converter writes them, against the references on the same weights. */
+/**
+ * Mamba-2, LFM2 and hybrid Qwen in GGUF, written as llama.cpp's converter writes them, against the references on the
+ * same weights.
+ */
 /// <reference lib="esnext.float16" />
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -334,7 +337,10 @@ const widened = ({ shape, type, data }: Stored): Tensor => {
   }
   return { shape, data: out }
 }
-/** The tensors as a file of that storage holds them: blocks are along rows, which a converter only puts into another order. */
+/**
+ * The tensors as a file of that storage holds them: blocks are along rows, which a converter only puts into another
+ * order.
+ */
 const rounded = (tensors: Tensors, store: Store): Tensors =>
   new Map(
     [...tensors].map(([name, tensor]) => {

@@ -1,4 +1,7 @@
-/** Every hybrid family quantised: what is multiplied with is, what shapes states is copied, and the model stays near the original. */
+/**
+ * Every hybrid family quantised: what is multiplied with is, what shapes states is copied, and the model stays near the
+ * original.
+ */
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { feed, open } from '../../engine/helpers.ts'
@@ -64,7 +67,8 @@ describe.each(Object.entries(settings))('%s, quantised', (_, { config, form = 's
     const context = model.createContext()
     const nats = await feed(model, context, tokens)
     const logits = await model.logits(context)
-    // What remains is the rounding of activations to 8 bits, which random weights carry on from layer to layer. Unrelated logits: 1.4.
+    // What remains is the rounding of activations to 8 bits, which random weights carry on from layer to layer.
+    // Unrelated logits: 1.4.
     const spread = Math.sqrt(told.logits.reduce((all, each) => all + each * each, 0) / told.logits.length)
     const error = Math.sqrt(
       told.logits.reduce((all, each, i) => all + (each - logits[i]!) ** 2, 0) / told.logits.length,

@@ -1,4 +1,7 @@
-/** Families with recurrent layers, against expected results made elsewhere and against a float64 reference at other sizes and settings. */
+/**
+ * Families with recurrent layers, against expected results made elsewhere and against a float64 reference at other
+ * sizes and settings.
+ */
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'

@@ -1,6 +1,6 @@
 /**
- * One arithmetic for an ngram memory, over text that it has contexts for: the suites that walk the families read bytes of no order, which leave most of
- * its tables alone.
+ * One arithmetic for an ngram memory, over text that it has contexts for: the suites that walk the families read bytes
+ * of no order, which leave most of its tables alone.
  */
 import { execFile } from 'node:child_process'
 import { createHash } from 'node:crypto'

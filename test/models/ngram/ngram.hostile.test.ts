@@ -1,6 +1,6 @@
 /**
- * Tables of an ngram memory from somebody else. An index in them is believed only within its table: whatever they hold, reading on gives numbers or a
- * sentence. native/test/kernels/ngram_test.cc has the same with fences around the tables.
+ * Tables of an ngram memory from somebody else. An index in them is believed only within its table: whatever they hold,
+ * reading on gives numbers or a sentence. native/test/kernels/ngram_test.cc has the same with fences around the tables.
  *
  * @module-tag slow
  */

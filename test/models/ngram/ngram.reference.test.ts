@@ -1,4 +1,7 @@
-/** An ngram memory against an implementation that shares nothing with the engine: its tables to the last bit, its predictions within rounding. */
+/**
+ * An ngram memory against an implementation that shares nothing with the engine: its tables to the last bit, its
+ * predictions within rounding.
+ */
 import { fileURLToPath } from 'node:url'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { buildGraph } from '../../../src/engine/builder.ts'
@@ -16,8 +19,8 @@ import { logLines, randomLearned, shippedLearned, writeNgram } from './texts.ts'
 const watch = fileURLToPath(new URL('../../../models/watch', import.meta.url))
 
 /**
- * The engine computes in f32 what the reference does in f64, and each goes on with what it learned itself. So far apart, in nats, may a byte be (3e-4 was
- * seen) and the mean of a text (1e-7 was seen).
+ * The engine computes in f32 what the reference does in f64, and each goes on with what it learned itself. So far
+ * apart, in nats, may a byte be (3e-4 was seen) and the mean of a text (1e-7 was seen).
  */
 const BYTE = 1e-3
 const MEAN = 1e-6

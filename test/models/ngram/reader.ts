@@ -1,4 +1,7 @@
-/** A text as the contexts of an ngram memory see it, from its description (docs/ngram.md): hashes in whole numbers of any length. */
+/**
+ * A text as the contexts of an ngram memory see it, from its description (docs/ngram.md): hashes in whole numbers of
+ * any length.
+ */
 
 const MOST_DIGITS = 20
 
@@ -327,7 +330,10 @@ export const byteReader = (slots: number): TextReader => {
   }
 }
 
-/** A text whose tokens stand for these bytes. `written`: what the table has behind that of the bytes; `votes`: the tokens that voted. */
+/**
+ * A text whose tokens stand for these bytes. `written`: what the table has behind that of the bytes; `votes`: the
+ * tokens that voted.
+ */
 export const subwordReader = (slots: number, texts: readonly Uint8Array[]) => {
   const { t, back, read, keys } = byteText(slots)
   const size = t.ring.length / 2

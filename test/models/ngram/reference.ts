@@ -1,6 +1,6 @@
 /**
- * An ngram memory written from its description (docs/ngram.md), which shares nothing with the engine: hashes in whole numbers of any length, the
- * mixture in double precision. Slow, and made for texts of some thousand bytes.
+ * An ngram memory written from its description (docs/ngram.md), which shares nothing with the engine: hashes in whole
+ * numbers of any length, the mixture in double precision. Slow, and made for texts of some thousand bytes.
  */
 
 import { byteReader, classOf, coarse, mix, subwordReader, type TextReader } from './reader.ts'
@@ -8,8 +8,8 @@ import { byteReader, classOf, coarse, mix, subwordReader, type TextReader } from
 /** What an engine's tables must hold after the same tokens. */
 export interface NgramReference {
   /**
-   * Reads a token; the logits of the token after it, [256] where tokens are bytes. `base` is added to them, by a weight that is learned. `learns`, by
-   * default true: the token teaches it.
+   * Reads a token; the logits of the token after it, [256] where tokens are bytes. `base` is added to them, by a weight
+   * that is learned. `learns`, by default true: the token teaches it.
    */
   readonly step: (token: number, base?: ArrayLike<number>, learns?: boolean) => Float64Array
   /** The table `slots`, as bytes. */
@@ -18,7 +18,9 @@ export interface NgramReference {
   readonly text: () => Uint8Array
 }
 
-/** Bytes of the table `text` that depend on which token is the likeliest: the second row of corrections, and the token. */
+/**
+ * Bytes of the table `text` that depend on which token is the likeliest: the second row of corrections, and the token.
+ */
 export const DRAWN = { from: 1340, to: 1348 } as const
 
 const CONTEXTS = 22
@@ -110,7 +112,10 @@ interface Kind {
   readonly written: (votes: readonly number[]) => Uint8Array
 }
 
-/** A part that a memory may be without, to see what it gives (bench/ablations.ts): a context by its number, or what learns. */
+/**
+ * A part that a memory may be without, to see what it gives (bench/ablations.ts): a context by its number, or what
+ * learns.
+ */
 export type Part = number | 'match' | 'weights' | 'scales' | 'dense' | 'correction'
 
 /** `learned`: what a package begins with, the weights and then 17 rows of logits; null: nothing. */

@@ -66,7 +66,10 @@ const WORDS = [
   ],
 ]
 
-/** What tokens stand for: none for token 0, then each byte, then words. A multiple of nothing, so that vectors have a rest. */
+/**
+ * What tokens stand for: none for token 0, then each byte, then words. A multiple of nothing, so that vectors have a
+ * rest.
+ */
 export const TEXTS: readonly Uint8Array[] = [
   new Uint8Array(),
   ...Array.from({ length: 256 }, (_, byte) => Uint8Array.of(byte)),

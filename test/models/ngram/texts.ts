@@ -4,7 +4,10 @@ import { join } from 'node:path'
 import { callNative } from '../../../src/engine/native.ts'
 import { random, safetensors, type Tensor, writePackage } from '../../engine/packages.ts'
 
-/** What a memory has a context for: lines of templates, numbers that rise, fall and repeat, prose, bytes above 127, numbers of 25 figures, long and empty lines. */
+/**
+ * What a memory has a context for: lines of templates, numbers that rise, fall and repeat, prose, bytes above 127,
+ * numbers of 25 figures, long and empty lines.
+ */
 export const logLines = (seed: number, bytes: number): Uint8Array => {
   const next = random(seed)
   const below = (n: number): number => Math.floor(next() * n)

@@ -1,4 +1,6 @@
-/** Every memory.json that cannot be, with its sentence: by itself, for its model, and beside tensors that do not fit it. */
+/**
+ * Every memory.json that cannot be, with its sentence: by itself, for its model, and beside tensors that do not fit it.
+ */
 import { describe, expect, test } from 'vitest'
 import type { OpenModelOptions } from '../../../src/engine/options.ts'
 import {

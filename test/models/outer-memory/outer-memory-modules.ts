@@ -1,4 +1,7 @@
-/** The learned modules of a memory outside in double precision, and random ones (docs/infinite-context.md#learned-modules). */
+/**
+ * The learned modules of a memory outside in double precision, and random ones
+ * (docs/infinite-context.md#learned-modules).
+ */
 import { random, type Tensor, type Tensors } from '../../engine/safetensors.ts'
 import { attended, dot, geluTanh, plus, readerOf, silu, type Vector } from '../float64.ts'
 

@@ -1,6 +1,7 @@
 /**
- * A decoder with a memory outside in double precision (docs/infinite-context.md), written from its formulas, one token after the other. It
- * keeps every token for ever and lays the whole list anew for each; it shares nothing with the engine.
+ * A decoder with a memory outside in double precision (docs/infinite-context.md), written from its formulas, one token
+ * after the other. It keeps every token for ever and lays the whole list anew for each; it shares nothing with the
+ * engine.
  */
 import type { Tensors } from '../../engine/safetensors.ts'
 import {
@@ -92,7 +93,10 @@ export interface MemoryReference {
   readonly archive: () => void
   readonly retrieve: (blocks?: readonly number[]) => void
   readonly events: readonly Happening[]
-  /** How near a decision came to another one, at its nearest. Of the numbers that are compared; a tie of a code is far smaller. */
+  /**
+   * How near a decision came to another one, at its nearest. Of the numbers that are compared; a tie of a code is far
+   * smaller.
+   */
   readonly closest: () => number
 }
 

@@ -1,4 +1,7 @@
-/** The graph of topics of a memory outside in double precision: its gardener and its walker (docs/infinite-context.md#topics). */
+/**
+ * The graph of topics of a memory outside in double precision: its gardener and its walker
+ * (docs/infinite-context.md#topics).
+ */
 import { dot, plus, type Vector } from '../float64.ts'
 import { mean, unit } from './outer-memory-modules.ts'
 

@@ -1,4 +1,7 @@
-/** A memory outside with every kind of setting, against a reference in double precision: events exactly, logits and nats of each token closely. */
+/**
+ * A memory outside with every kind of setting, against a reference in double precision: events exactly, logits and nats
+ * of each token closely.
+ */
 import { describe, expect, test } from 'vitest'
 import { planGraph } from '../../../src/engine/plan.ts'
 import type { MemoryRequest } from '../../../src/engine/work.ts'

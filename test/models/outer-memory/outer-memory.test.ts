@@ -1,6 +1,6 @@
 /**
- * Decoders whose context lies outside (docs/infinite-context.md) against packages with expected results made elsewhere, in float64: events
- * exactly, nats and logits within their tolerance; and what holds for any of them.
+ * Decoders whose context lies outside (docs/infinite-context.md) against packages with expected results made elsewhere,
+ * in float64: events exactly, nats and logits within their tolerance; and what holds for any of them.
  */
 import { cpSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -76,7 +76,10 @@ const feed = async (
 const largest = (a: ArrayLike<number>, b: ArrayLike<number>): number =>
   Math.max(...Array.from(a, (x, i) => Math.abs(x - b[i]!)))
 
-/** The same members; of computed numbers 4 digits. A code of f8 may fall on the other side of a tie, which moves a norm by some 10⁻⁵ of it. */
+/**
+ * The same members; of computed numbers 4 digits. A code of f8 may fall on the other side of a tie, which moves a norm
+ * by some 10⁻⁵ of it.
+ */
 const expectEvents = (events: readonly MemoryEvent[], expected: readonly Record<string, unknown>[]): void => {
   const computed = ['distance', 'k_norm', 'v_norm'] as const
   const plain = (event: object) =>
@@ -165,7 +168,8 @@ describe.skipIf(!hasShared)('a decoder whose context lies outside', () => {
       const straight = model.createContext()
       const laid = model.createContext()
       for (const [at, id] of ids.entries()) {
-        // In `straight` the list has grown token by token since its last beat. A restored context has none, and lays it for the next token.
+        // In `straight` the list has grown token by token since its last beat. A restored context has none, and lays it
+        // for the next token.
         const head = { pulse: straight.pulse, origin: straight.origin, chain: straight.chain }
         const state = straight.serialize()
         await feed(model, straight, [id])

@@ -1,4 +1,7 @@
-/** Bytes of archived blocks, and how keys turn: against vectors that were made elsewhere, and the engine against what gives those. */
+/**
+ * Bytes of archived blocks, and how keys turn: against vectors that were made elsewhere, and the engine against what
+ * gives those.
+ */
 import { createHash } from 'node:crypto'
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -104,7 +107,8 @@ describe.skipIf(!hasShared)('the vectors of a memory outside', () => {
       for (let at = 0; at < 160; at += 1) {
         const before = tensors()
         const { events = [] } = await model.submit({ context, tokens: Int32Array.of(ids[at]!), nats: false })
-        // The token that completes a block may also archive one, which the state before it holds whole, unless it is that one.
+        // The token that completes a block may also archive one, which the state before it holds whole, unless it is
+        // that one.
         for (const event of events) {
           if (event.type !== 'archive' || (event.block + 1) * B > at) continue
           const rows = (name: string): Nested => {

@@ -1,4 +1,7 @@
-/** Adaptation between messages (§10): forward-mode tangents of the adapters, evolution of the router's offsets, then the memory. */
+/**
+ * Adaptation between messages (§10): forward-mode tangents of the adapters, evolution of the router's offsets, then the
+ * memory.
+ */
 import type { Memory } from './hdm.ts'
 import { ended, firstTimeline, type Pass, through } from './layers.ts'
 import { type Margins, narrow, wide } from './margins.ts'

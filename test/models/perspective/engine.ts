@@ -1,4 +1,7 @@
-/** Drives the engine beside the float64 reference: opens packages, reads a context's tensors under the names of its layout, compares. */
+/**
+ * Drives the engine beside the float64 reference: opens packages, reads a context's tensors under the names of its
+ * layout, compares.
+ */
 import { expect } from 'vitest'
 import type { EngineContext } from '../../../src/engine/context.ts'
 import type { ExpertOptions, OpenModelOptions } from '../../../src/engine/options.ts'
@@ -51,8 +54,8 @@ export const farthest = (got: ArrayLike<number>, want: ArrayLike<number>): numbe
 const LEARNT = /^(fmea\.|router\.offset$)/
 
 /**
- * Whole numbers are equal; adapters and offsets are within 2e-3 of the largest change from their first values, so that those which did not
- * change are the first bits; other floats within 1e-3 of their largest.
+ * Whole numbers are equal; adapters and offsets are within 2e-3 of the largest change from their first values, so that
+ * those which did not change are the first bits; other floats within 1e-3 of their largest.
  */
 export const expectState = (got: Tensors, want: Tensors, first: Tensors): void => {
   expect([...got].map(([name, { dtype, shape }]) => [name, dtype, shape])).toEqual(
@@ -86,10 +89,15 @@ export const drawAt = async (
   return { ...result!, note: result!.draws![0]! }
 }
 
-/** Temperatures that take one uniform number to several tokens, so that more of a distribution than its largest is seen. */
+/**
+ * Temperatures that take one uniform number to several tokens, so that more of a distribution than its largest is seen.
+ */
 const TEMPERATURES = [0, 0.7, 1.5, 4, 30]
 
-/** Tokens drawn at the context's clock have the log-probabilities that `drawn` [vocabulary] gives them; the greedy one its largest. */
+/**
+ * Tokens drawn at the context's clock have the log-probabilities that `drawn` [vocabulary] gives them; the greedy one
+ * its largest.
+ */
 export const expectDrawn = async (
   model: Model,
   context: EngineContext,

@@ -26,7 +26,10 @@ export const rounded = (x: Float64Array, margins: Margins): { readonly q: Float6
   return { q, s }
 }
 
-/** W x: x rounded group by group where the model rounds (the product of both scales is one of f32); else by the numbers that the codes stand for. */
+/**
+ * W x: x rounded group by group where the model rounds (the product of both scales is one of f32); else by the numbers
+ * that the codes stand for.
+ */
 const ternary = ({ outputs, inputs, group, trits, scales }: Ternary, x: Float64Array, round: Margins | null) => {
   const y = new Float64Array(outputs)
   const groups = Math.ceil(inputs / group)
@@ -50,7 +53,9 @@ const product = (matrix: Ternary, { x, dx }: Row, round: Margins | null): Row =>
 const expert = ({ gate, up, down }: Expert, u: Row, round: Margins | null): Row =>
   product(down, gated(product(gate, u, round), product(up, u, round)), round)
 
-/** How a perspective routes: by ranks `shift` and up, from a point `away` from the token's own, or from another point. */
+/**
+ * How a perspective routes: by ranks `shift` and up, from a point `away` from the token's own, or from another point.
+ */
 export interface Detour {
   readonly shift: number
   readonly away: number

@@ -45,7 +45,10 @@ const FMEA = {
   router_anchor: 0.1,
 } as const
 
-/** Three layers with every part; `change` comes over it, null for a part that the model does not have. The digest is the writer's. */
+/**
+ * Three layers with every part; `change` comes over it, null for a part that the model does not have. The digest is the
+ * writer's.
+ */
 export const perspectiveConfig = (change: Change = {}): PerspectiveConfig => {
   const { pdr, experts, spp, mpd, hdm, fmea, ...plain } = change
   const sizes = {
@@ -121,7 +124,9 @@ interface Coded {
   readonly scales: Uint8Array
 }
 
-/** A row of a ternary matrix: trits that are −1, 0, 1 alike, and a scale around √(1.5 / inputs) · `gain` for each group. */
+/**
+ * A row of a ternary matrix: trits that are −1, 0, 1 alike, and a scale around √(1.5 / inputs) · `gain` for each group.
+ */
 const codedRow = (next: Next, inputs: number, group: number, gain: number): Coded => {
   const trits = Array.from({ length: Math.ceil(inputs / 5) * 5 }, (_, i) => (i < inputs ? Math.floor(next() * 3) : 1))
   const codes = Uint8Array.from({ length: trits.length / 5 }, (_, b) =>
@@ -142,8 +147,8 @@ const codedRow = (next: Next, inputs: number, group: number, gain: number): Code
 const joined = (parts: readonly Uint8Array[]): Uint8Array => Uint8Array.from(parts.flatMap((part) => [...part]))
 
 /**
- * Experts of one row of the grid take `kinship` of their matrices' rows from the same source, so that deltas between neighbours of that
- * direction are small; those of other rows have nothing in common.
+ * Experts of one row of the grid take `kinship` of their matrices' rows from the same source, so that deltas between
+ * neighbours of that direction are small; those of other rows have nothing in common.
  */
 const randomExperts = (next: Next, config: PerspectiveConfig, kinship: number): Map<string, Stored> => {
   const { hidden_size: D } = config
@@ -286,13 +291,15 @@ export const writePerspective = (folder: string, config: PerspectiveConfig, seed
   return folder
 }
 
-/** Margins at which float32 decides as float64 does, reading and drawing; of an adapt rounding may come closer (§18). */
+/**
+ * Margins at which float32 decides as float64 does, reading and drawing; of an adapt rounding may come closer (§18).
+ */
 export const LIMITS = { rounding: 2e-4, route: 1e-4, trigger: 1e-3, jsd: 5e-4 } as const
 export const ADAPT_LIMITS = { rounding: 6e-5, route: 1e-5, write: 1e-3, accept: 1e-4 } as const
 
 /**
- * Feeds `count` ids into the session, each the first of a random order of the vocabulary with wide margins, its draw's with seed `draw`
- * among them where one is given. Throws where no id has them.
+ * Feeds `count` ids into the session, each the first of a random order of the vocabulary with wide margins, its draw's
+ * with seed `draw` among them where one is given. Throws where no id has them.
  */
 export const chooseIds = (
   session: Session,

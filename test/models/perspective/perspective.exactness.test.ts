@@ -1,5 +1,6 @@
 /**
- * One arithmetic for the perspective family: instruction sets, threads, cuts, batches, and all that a store of experts may do.
+ * One arithmetic for the perspective family: instruction sets, threads, cuts, batches, and all that a store of experts
+ * may do.
  *
  * @module-tag slow
  */

@@ -1,4 +1,7 @@
-/** Perspective packages and stores that cannot be served: each is refused at load, by the name of the key, the tensor or the file. */
+/**
+ * Perspective packages and stores that cannot be served: each is refused at load, by the name of the key, the tensor or
+ * the file.
+ */
 import { cpSync, readFileSync, rmSync, truncateSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { beforeAll, describe, expect, it } from 'vitest'

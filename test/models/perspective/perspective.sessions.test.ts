@@ -1,5 +1,6 @@
 /**
- * Sessions of the perspective family: what they own, what draws and adaptations leave alone, and bounds that hold in any of them.
+ * Sessions of the perspective family: what they own, what draws and adaptations leave alone, and bounds that hold in
+ * any of them.
  *
  * @module-tag slow
  */

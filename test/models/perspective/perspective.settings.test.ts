@@ -1,5 +1,6 @@
 /**
- * The perspective family in other sizes, with other parts and without them, against an implementation that shares nothing with the engine.
+ * The perspective family in other sizes, with other parts and without them, against an implementation that shares
+ * nothing with the engine.
  *
  * @module-tag slow
  */
@@ -50,8 +51,8 @@ interface Options {
   readonly clock?: number
 }
 /**
- * Both read the same tokens, whose decisions are far from ties, begin anew in the middle, and adapt: surprisals, draws, routes, adaptation
- * and state agree. Returns how many draws fired, agreed and had a hit.
+ * Both read the same tokens, whose decisions are far from ties, begin anew in the middle, and adapt: surprisals, draws,
+ * routes, adaptation and state agree. Returns how many draws fired, agreed and had a hit.
  */
 const agrees = async (change: Change, seed: number, { dtype = 'F32', accept, clock = 0 }: Options = {}) => {
   const config = perspectiveConfig(withBase(change))

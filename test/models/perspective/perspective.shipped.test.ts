@@ -27,7 +27,8 @@ it('the shipped model has the surprisals of its expected.json, packed when it is
   expect(notes).toEqual([expect.stringContaining('Packed the experts of')])
   const context = model.createContext()
   const [result] = await model.process([{ context, tokens: Int32Array.from(expected.ids), nats: true }])
-  // An activation near one half rounds otherwise in f32 here and there: by up to 0.04 nats a token in the recipe's own f32.
+  // An activation near one half rounds otherwise in f32 here and there: by up to 0.04 nats a token in the recipe's own
+  // f32.
   for (const [i, nats] of expected.nll.entries())
     if (nats !== null) expect(Math.abs(result!.nats[i]! - nats)).toBeLessThan(0.08)
   const total = result!.nats.slice(1).reduce((sum, nats) => sum + nats, 0)

@@ -55,7 +55,10 @@ describe.skipIf(!hasShared)('the published package', () => {
     stored = readStored(join(dir, 'expected.safetensors'))
   })
 
-  /** The tensors of the file under this prefix, in the order of the context, with those that the file does not have from the context. */
+  /**
+   * The tensors of the file under this prefix, in the order of the context, with those that the file does not have from
+   * the context.
+   */
   const storedOf = (prefix: string, own: Tensors): Map<string, Pick<StateTensor, 'shape' | 'dtype' | 'data'>> => {
     const found = [...stored.keys()].filter((name) => name.startsWith(prefix) && (prefix || !name.startsWith('after-')))
     expect(found.map((name) => name.slice(prefix.length)).filter((name) => !own.has(name))).toEqual([])

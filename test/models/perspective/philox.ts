@@ -1,6 +1,6 @@
 /**
- * Philox4x32-10 (Salmon et al., 2011) as the `perspective` family numbers its draws: counter (low word of a, high word of a,
- * purpose·2²⁴ + sub, index), key (low, high word of the seed).
+ * Philox4x32-10 (Salmon et al., 2011) as the `perspective` family numbers its draws: counter (low word of a, high word
+ * of a, purpose·2²⁴ + sub, index), key (low, high word of the seed).
  */
 
 export const PURPOSE = {

@@ -1,4 +1,7 @@
-/** The float64 reference against the shared model's expected values, and what no value there shows: tangents, packages, clocks. */
+/**
+ * The float64 reference against the shared model's expected values, and what no value there shows: tangents, packages,
+ * clocks.
+ */
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { beforeAll, describe, expect, test } from 'vitest'

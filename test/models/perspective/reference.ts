@@ -1,6 +1,7 @@
 /**
- * The `perspective` family in float64, a token at a time, from its specification alone: nothing here knows how the engine computes. Only
- * what the specification rounds is rounded: groups of ternary products and of `whole`, normals, θ, ω and ε.
+ * The `perspective` family in float64, a token at a time, from its specification alone: nothing here knows how the
+ * engine computes. Only what the specification rounds is rounded: groups of ternary products and of `whole`, normals,
+ * θ, ω and ε.
  */
 import { type Adapted, adaptState } from './adapt.ts'
 import type { PerspectiveConfig } from './config.ts'

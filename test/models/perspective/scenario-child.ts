@@ -1,4 +1,7 @@
-/** node scenario-child.ts '{"dir": …}': the kernels' name of this process, and the scenario; a CPU without them: "missing". */
+/**
+ * node scenario-child.ts '{"dir": …}': the kernels' name of this process, and the scenario; a CPU without them:
+ * "missing".
+ */
 import { kernelFeatures } from '../../../src/engine/inspect.ts'
 import { codeOf } from '../../../src/errors.ts'
 import { openModel } from '../../../src/models/open.ts'

@@ -1,6 +1,6 @@
 /**
- * A fixed story of two sessions of a perspective model: read, draw, adapt, draw again. What it leaves is one text, the same wherever and
- * however it ran. Without vitest, so that a process of its own can tell it (scenario-child.ts).
+ * A fixed story of two sessions of a perspective model: read, draw, adapt, draw again. What it leaves is one text, the
+ * same wherever and however it ran. Without vitest, so that a process of its own can tell it (scenario-child.ts).
  */
 import { createHash } from 'node:crypto'
 import type { EngineContext } from '../../../src/engine/context.ts'
@@ -53,7 +53,10 @@ const exact = (_: string, value: unknown): unknown => {
   return value
 }
 
-/** Results but for heads, whose pulses and chains depend on how tokens were cut into calls; surprisals one after the other. */
+/**
+ * Results but for heads, whose pulses and chains depend on how tokens were cut into calls; surprisals one after the
+ * other.
+ */
 const noted = (results: readonly WorkResult[]): string =>
   JSON.stringify(
     {

@@ -1,7 +1,7 @@
 /**
- * Inputs on which two implementations may be compared: decisions are far from ties, and a disturbance of the embeddings by 10⁻⁶,
- * ten times what f32 does, moves the
- * results less than the comparison allows. (A key almost orthogonal to its query, for one, leaves a first token's recall to its last bits.)
+ * Inputs on which two implementations may be compared: decisions are far from ties, and a disturbance of the embeddings
+ * by 10⁻⁶, ten times what f32 does, moves the results less than the comparison allows. (A key almost orthogonal to its
+ * query, for one, leaves a first token's recall to its last bits.)
  */
 import { random } from '../../engine/safetensors.ts'
 import { together, within } from './margins.ts'
@@ -43,7 +43,10 @@ export const resetTwins = ({ session, shaken }: Twins): void => {
 const close = (a: ArrayLike<number>, b: ArrayLike<number>): boolean =>
   Array.from(a).every((value, i) => Math.abs(value - b[i]!) < APART)
 
-/** Feeds the id where the twins agree on it and on the draw behind it; false, and fork is of no more use, where they do not. */
+/**
+ * Feeds the id where the twins agree on it and on the draw behind it; false, and fork is of no more use, where they do
+ * not.
+ */
 const fed = ({ session, shaken }: Twins, id: number, drawSeed: number): boolean => {
   const [own, other] = [session.feed(id), shaken.feed(id)]
   const [draw, shakenDraw] = [session.draw(drawSeed), shaken.draw(drawSeed)]
@@ -66,7 +69,8 @@ const adapted = ({ session, shaken }: Twins, { evaluations, seed }: Asked, accep
 }
 
 /**
- * `count` ids, and an adaptation behind them, that suit where the twins stand; they stay there. Throws where nothing suits.
+ * `count` ids, and an adaptation behind them, that suit where the twins stand; they stay there. Throws where nothing
+ * suits.
  */
 export const chooseSteady = (
   twins: Twins,

@@ -1,4 +1,7 @@
-/** Two models that suites compare on every backend: a usual one, and one with odd sizes and every part that a configuration can choose. */
+/**
+ * Two models that suites compare on every backend: a usual one, and one with odd sizes and every part that a
+ * configuration can choose.
+ */
 import { TARGETS } from './config.ts'
 import type { Change } from './package.ts'
 

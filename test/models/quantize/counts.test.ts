@@ -48,9 +48,9 @@ describe.each([...packages.keys()])('%s', (name) => {
   test.each(paths.map((path) => [path.join('.'), path] as const))('a huge %s is refused', async (_, path) => {
     for (const huge of [1e9, 2 ** 31 - 1, 2 ** 32, 2 ** 53 - 1]) {
       const folder = written(name, JSON.stringify(replaced(config, path, huge)))
-      // Layers of MAC alone have no window, others no segment; then the number means nothing. Where positions turn, their number
-      // bounds a context and is the size of nothing; a scalar is a number of the arithmetic. Where every layer has experts there is no
-      // MLP of the intermediate size.
+      // Layers of MAC alone have no window, others no segment; then the number means nothing. Where positions turn,
+      // their number bounds a context and is the size of nothing; a scalar is a number of the arithmetic. Where every
+      // layer has experts there is no MLP of the intermediate size.
       const unused =
         /window|segment|max_position_embeddings|scalar/.test(path.join('.')) ||
         ('num_experts' in config && path[0] === 'intermediate_size')

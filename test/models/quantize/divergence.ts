@@ -1,4 +1,6 @@
-/** How far a model's predictions are from another's: a measure without the luck that surprisals of a short text have. */
+/**
+ * How far a model's predictions are from another's: a measure without the luck that surprisals of a short text have.
+ */
 import type { Model } from '../../../src/engine/types.ts'
 
 /** ln p of each token. */

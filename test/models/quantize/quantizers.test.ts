@@ -75,7 +75,10 @@ const quantise = (to: keyof typeof TARGETS, group: number, w: readonly number[])
 }
 
 const float32 = (max: number) => fc.float({ min: -Math.fround(max), max: Math.fround(max), noNaN: true })
-/** Weights as models have them, and as they do not: zeros, F16's subnormals and below, near its end, and all of that mixed. */
+/**
+ * Weights as models have them, and as they do not: zeros, F16's subnormals and below, near its end, and all of that
+ * mixed.
+ */
 const weight = fc.oneof(
   { weight: 6, arbitrary: float32(0.5) },
   { weight: 2, arbitrary: fc.constantFrom(0, -0, 1, -1, 0.5, 1.5, 127, -127, 63.5) },

@@ -40,8 +40,8 @@ export const titansConfig = ({ memory, ...change }: TitansChange = {}): TitansPa
 }
 
 /**
- * Tensors for a configuration, with weights large enough for every term to matter. context_norm stays small, so that the loop
- * memory → context → attention → memory of MAC contracts and rounding does not grow.
+ * Tensors for a configuration, with weights large enough for every term to matter. context_norm stays small, so that
+ * the loop memory → context → attention → memory of MAC contracts and rounding does not grow.
  */
 export const randomTitans = (seed: number, config: TitansPackageConfig): Map<string, Tensor> => {
   const next = random(seed)
@@ -112,7 +112,9 @@ export const someTokens = (seed: number, count: number, vocabulary: number): rea
   return Array.from({ length: count }, () => Math.floor(next() * vocabulary))
 }
 
-/** One of each composition and one of all, with every rule and every retention that looks at a whole matrix among them. */
+/**
+ * One of each composition and one of all, with every rule and every retention that looks at a whole matrix among them.
+ */
 export const KINDS = {
   mag: titansConfig({ hidden_size: 70, memory: { head_dim: 40, levels: [1, 8, 64], norm_max: 2 } }),
   mal: titansConfig({ composition: 'mal', memory: { rule: 'delta', retention: 'kl', head_dim: 17, theta_max: 4 } }),

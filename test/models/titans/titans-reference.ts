@@ -1,7 +1,8 @@
 /**
- * Titans, one token at a time in double precision and plain arrays: the equations of docs/titans.md in their order, and nothing shared
- * with src/ or native/. It keeps keys and the convolutions' inputs in lists by position, matrices as [value][key], and angles by
- * Math.sin, where the engine has rings, tables [key][value], and polynomials over integer phases.
+ * Titans, one token at a time in double precision and plain arrays: the equations of docs/titans.md in their order, and
+ * nothing shared with src/ or native/. It keeps keys and the convolutions' inputs in lists by position, matrices as
+ * [value][key], and angles by Math.sin, where the engine has rings, tables [key][value], and polynomials over integer
+ * phases.
  */
 import type { Tensors } from '../../engine/packages.ts'
 

@@ -115,7 +115,8 @@ describe('Titans sessions', () => {
 })
 
 describe('the clock of Titans', () => {
-  // Clocks that are and are not multiples of the periods and the segments, at the beginning, inside and at the end of a segment.
+  // Clocks that are and are not multiples of the periods and the segments, at the beginning, inside and at the end of a
+  // segment.
   const clocks = [1, 5, 9, 10, 12, 23, 60, 120, 121]
 
   it.each(KIND_NAMES)('%s: a reset is a first context at that clock, whatever was read before', async (name) => {

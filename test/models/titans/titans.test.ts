@@ -88,7 +88,10 @@ describe.skipIf(!hasShared).each(COMPOSITIONS)('the published package of %s', (c
 
 const TOKENS = 26
 
-/** A random package of this configuration gives the reference's surprisals, logits and norms, with a reset in the middle. */
+/**
+ * A random package of this configuration gives the reference's surprisals, logits and norms, with a reset in the
+ * middle.
+ */
 const agrees = async (config: TitansPackageConfig, seed: number): Promise<void> => {
   const tensors = randomTitans(seed, config)
   const model = await open(writeTitans(config, tensors))

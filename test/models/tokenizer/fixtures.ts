@@ -78,7 +78,9 @@ export const byteLevel = (rest: Json = {}): Json => ({
 
 const top = trained.tokens.length
 
-/** 256 tokens, as many as the shipped model has ids: the printable bytes of ASCII and what merges of them fill the rest. */
+/**
+ * 256 tokens, as many as the shipped model has ids: the printable bytes of ASCII and what merges of them fill the rest.
+ */
 export const wordsOf256 = (): Json => {
   const alphabet = byteChars.filter((_, byte) => byte === 10 || (byte >= 32 && byte < 127))
   const { tokens, merges } = train(
@@ -185,8 +187,8 @@ export const marked = (rest: Json = {}): Json =>
   })
 
 /**
- * Every kind. Where white space is asked for outside a Split, the library takes JavaScript's (U+FEFF, but not U+0085) and the
- * reference, as we do, Unicode's.
+ * Every kind. Where white space is asked for outside a Split, the library takes JavaScript's (U+FEFF, but not U+0085)
+ * and the reference, as we do, Unicode's.
  */
 export const KINDS: readonly (readonly [name: string, json: Json])[] = [
   ['byte-level BPE', byteLevel()],

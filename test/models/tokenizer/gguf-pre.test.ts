@@ -1,6 +1,6 @@
 /**
- * Every name that tokenizer.ggml.pre may have: texts that are hard to split get the ids of llama.cpp, whole and in any pieces. gguf-pre.json has digests of these ids
- * (`node pre-tokenizers.ts --write` in bench/peers).
+ * Every name that tokenizer.ggml.pre may have: texts that are hard to split get the ids of llama.cpp, whole and in any
+ * pieces. gguf-pre.json has digests of these ids (`node pre-tokenizers.ts --write` in bench/peers).
  */
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'

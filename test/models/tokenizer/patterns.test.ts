@@ -1,4 +1,7 @@
-/** Patterns that were made to take for ever are refused by name, or matched in time that grows with the text; and match as ever. */
+/**
+ * Patterns that were made to take for ever are refused by name, or matched in time that grows with the text; and match
+ * as ever.
+ */
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import { codeOf, messageOf } from '../../../src/errors.ts'
@@ -142,8 +145,8 @@ const compiled = (source: string) => {
 }
 
 /**
- * The same for the platform: a dot is anything but a line feed, and `$` the end of a line, as in Oniguruma. The platform has no possessive quantifiers; what a
- * lookahead has found it does not try otherwise.
+ * The same for the platform: a dot is anything but a line feed, and `$` the end of a line, as in Oniguruma. The
+ * platform has no possessive quantifiers; what a lookahead has found it does not try otherwise.
  */
 const forPlatform = (source: string): RegExp => {
   let count = 0

@@ -1,4 +1,6 @@
-/** Small tokenizers of published kinds, with the ids and texts that the Rust library (tokenizers 0.23.2) gave for them. */
+/**
+ * Small tokenizers of published kinds, with the ids and texts that the Rust library (tokenizers 0.23.2) gave for them.
+ */
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import fc from 'fast-check'

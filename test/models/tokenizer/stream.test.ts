@@ -191,7 +191,8 @@ test.each([
 })
 
 test('a run of letters without a boundary is one piece up to 4,096 units, in every published kind of pre-tokens', async () => {
-  // Chinese and Thai run to the next punctuation, a marked word to the next space; only beyond the bound may ids differ.
+  // Chinese and Thai run to the next punctuation, a marked word to the next space; only beyond the bound may ids
+  // differ.
   for (const json of [KINDS.find(([name]) => name === 'the pattern of Llama 3')![1], marked()]) {
     const tokenizer = await open(json)
     const whole = wholeBy(json)

@@ -1,4 +1,7 @@
-/** The longest token at each place, on a stream: against a search over the whole text, and RWKV's vocabulary as it is published. */
+/**
+ * The longest token at each place, on a stream: against a search over the whole text, and RWKV's vocabulary as it is
+ * published.
+ */
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'

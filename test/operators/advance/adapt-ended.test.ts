@@ -1,4 +1,7 @@
-/** Adaptations that are ended on their way: by a cancel, by the deletion of their session, by the worker's bound. Nothing is learnt then. */
+/**
+ * Adaptations that are ended on their way: by a cancel, by the deletion of their session, by the worker's bound.
+ * Nothing is learnt then.
+ */
 import { describe, expect, test } from 'vitest'
 import type { Model } from '../../../src/engine/types.ts'
 import { verifyLog } from '../../../src/operators/verify/verify.ts'

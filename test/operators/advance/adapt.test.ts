@@ -1,4 +1,7 @@
-/** Sessions that adapt, on a stream: what the event does and tells, that every way to the same place is the same, and what is refused. */
+/**
+ * Sessions that adapt, on a stream: what the event does and tells, that every way to the same place is the same, and
+ * what is refused.
+ */
 import { describe, expect, test } from 'vitest'
 import type { Model } from '../../../src/engine/types.ts'
 import { restoreSession } from '../../../src/operators/snapshots/restore.ts'

@@ -1,6 +1,7 @@
 /**
- * Random sessions with cancels at random moments, and workers that end and begin between them. When a cancel takes effect cannot be said before; what
- * follows from that can: the same tokens, text and heads as where each request asks for as many tokens as it got.
+ * Random sessions with cancels at random moments, and workers that end and begin between them. When a cancel takes
+ * effect cannot be said before; what follows from that can: the same tokens, text and heads as where each request asks
+ * for as many tokens as it got.
  */
 import { setTimeout } from 'node:timers/promises'
 import fc from 'fast-check'

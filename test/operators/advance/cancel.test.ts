@@ -1,4 +1,7 @@
-/** `cancel`: when it takes effect, what is left of its request, and that whoever computes the session again obeys the record of it. */
+/**
+ * `cancel`: when it takes effect, what is left of its request, and that whoever computes the session again obeys the
+ * record of it.
+ */
 import { describe, expect, test } from 'vitest'
 import { restoreSession } from '../../../src/operators/snapshots/restore.ts'
 import { verifyLog } from '../../../src/operators/verify/verify.ts'

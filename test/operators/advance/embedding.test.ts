@@ -1,4 +1,7 @@
-/** The hidden vectors behind what a session read: their mean and the last of them, with each observation that was asked for them. */
+/**
+ * The hidden vectors behind what a session read: their mean and the last of them, with each observation that was asked
+ * for them.
+ */
 import { describe, expect, onTestFinished, test } from 'vitest'
 import type { Model } from '../../../src/engine/types.ts'
 import type { Head } from '../../../src/state/head.ts'
@@ -29,7 +32,10 @@ const hiddenOf = async (model: Model, ids: readonly number[]): Promise<Float32Ar
   return all
 }
 
-/** Their mean as it is defined: added in double precision in runs of 256 tokens from the record's first, then run by run, and rounded once. */
+/**
+ * Their mean as it is defined: added in double precision in runs of 256 tokens from the record's first, then run by
+ * run, and rounded once.
+ */
 const meanOf = (vectors: readonly Float32Array[]): Float32Array => {
   const runs: Float64Array[] = []
   for (const [at, vector] of vectors.entries()) {

@@ -1,4 +1,7 @@
-/** What was new about each line, on a stream: the same lines whatever pieces the text came in, from worker to worker, in forks. */
+/**
+ * What was new about each line, on a stream: the same lines whatever pieces the text came in, from worker to worker, in
+ * forks.
+ */
 import { describe, expect, test } from 'vitest'
 import { createLineJudge } from '../../../src/novelty/lines.ts'
 import { standsOut } from '../../../src/novelty/stands-out.ts'

@@ -1,4 +1,7 @@
-/** `once`: of all that is sent with one key, one attempt is done, wherever workers were stopped between, and the others are dead letters that name it. */
+/**
+ * `once`: of all that is sent with one key, one attempt is done, wherever workers were stopped between, and the others
+ * are dead letters that name it.
+ */
 import { describe, expect, test } from 'vitest'
 import { verifyLog } from '../../../src/operators/verify/verify.ts'
 import { textOf } from '../../../src/text.ts'

@@ -1,4 +1,7 @@
-/** A model with a memory outside of its context, on a stream: its events, what it tells, and that every way to the same place is the same. */
+/**
+ * A model with a memory outside of its context, on a stream: its events, what it tells, and that every way to the same
+ * place is the same.
+ */
 import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'

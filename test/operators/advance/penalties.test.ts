@@ -1,4 +1,7 @@
-/** Requests with penalties: what counts, and that it counts the same after stops, forks, moves, and in logs of older versions. */
+/**
+ * Requests with penalties: what counts, and that it counts the same after stops, forks, moves, and in logs of older
+ * versions.
+ */
 import { readFileSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
 import { expect, test } from 'vitest'
@@ -76,7 +79,8 @@ test(
     use(async (bench) => {
       const events = (id: string) => [
         read(id, document.slice(0, 700)),
-        // Long: beside other work a few commits may hold all of a short answer, and no worker could be stopped inside of one.
+        // Long: beside other work a few commits may hold all of a short answer, and no worker could be stopped inside
+        // of one.
         asked(id, 'p', { maxTokens: 900, temperature: 0.9, seed: 3, minP: 0.02 }),
         read(id, document.slice(700, 760)),
         asked(id, 'q', { maxTokens: 300, penaltyLast: 200, run: 3, topLogprobs: 2 }),

@@ -1,4 +1,6 @@
-/** What draws found, on a stream: told with each run of tokens where it was asked for, and nothing else of it is seen. */
+/**
+ * What draws found, on a stream: told with each run of tokens where it was asked for, and nothing else of it is seen.
+ */
 import { describe, expect, test } from 'vitest'
 import { verifyLog } from '../../../src/operators/verify/verify.ts'
 import type { ChunkInput } from '../../../topics/chunks.ts'

@@ -1,4 +1,7 @@
-/** A blob store that is away (a mount that dropped, a folder that was moved) is waited for. No session loses anything by it. */
+/**
+ * A blob store that is away (a mount that dropped, a folder that was moved) is waited for. No session loses anything by
+ * it.
+ */
 import { existsSync, mkdirSync, readdirSync, renameSync, rmSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { expect, test } from 'vitest'
@@ -10,8 +13,8 @@ import { type Bench, type Running, verified } from '../harness.ts'
 const benches = growingBenches()
 
 /**
- * Two sessions in blocks, of which one at a time is in memory. The first event of `b` is gone, so it cannot be computed again: who took a block of
- * it for lost would set it aside for good.
+ * Two sessions in blocks, of which one at a time is in memory. The first event of `b` is gone, so it cannot be computed
+ * again: who took a block of it for lost would set it aside for good.
  */
 const begun = async (bench: Bench): Promise<void> => {
   await bench.feed(read('b', textOf(700, 2)), read('a', textOf(700)))

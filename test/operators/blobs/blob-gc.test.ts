@@ -1,4 +1,6 @@
-/** blobs gc: what no committed head names goes, from a store, from the topic, and of logs that are gone; all else stays. */
+/**
+ * blobs gc: what no committed head names goes, from a store, from the topic, and of logs that are gone; all else stays.
+ */
 import { copyFileSync, existsSync, mkdirSync, readdirSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { expect, test } from 'vitest'

@@ -95,7 +95,8 @@ onBothLogsWith({ tags: 'slow' })((fresh) => {
 
   test('what a fork wrote before its first head commits is not taken for garbage', () =>
     growing.use(async (bench) => {
-      // A commit rests so long that the look for garbage comes between the snapshot of the child and the commit of its head.
+      // A commit rests so long that the look for garbage comes between the snapshot of the child and the commit of its
+      // head.
       const running = await bench.start({ compactFloor: 8, snapshotEvery: 1000, commitInterval: 700 })
       await bench.feed(read('gone', textOf(1300)))
       await running.idle()

@@ -1,5 +1,6 @@
 /**
- * What is bounded: what is read ahead of a slow engine, the memory of a worker on an endless stream, a record of any size.
+ * What is bounded: what is read ahead of a slow engine, the memory of a worker on an endless stream, a record of any
+ * size.
  *
  * @module-tag slow
  */

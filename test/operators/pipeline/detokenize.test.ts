@@ -2,7 +2,9 @@ import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import { createDetokenizer, NO_TEXT } from '../../../src/operators/advance/detokenize.ts'
 
-/** Tokens until a stop string ends, a new detokenizer after every `slice` tokens, as a request passes through its runs. */
+/**
+ * Tokens until a stop string ends, a new detokenizer after every `slice` tokens, as a request passes through its runs.
+ */
 const generate = (tokens: readonly Uint8Array[], stops: readonly string[], slice: number) => {
   let state = NO_TEXT
   let text = ''

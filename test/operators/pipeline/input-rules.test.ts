@@ -55,7 +55,8 @@ onBothLogsWith({ tags: 'slow' })((fresh) => {
           ),
         ])
         expect((await verify(bench, 'json')).findings).toEqual([])
-        // The rule stands in the log: a worker that is told another one is refused, and one that is told the same goes on.
+        // The rule stands in the log: a worker that is told another one is refused, and one that is told the same goes
+        // on.
         expect(await refusalOf(bench, { input: { partitioner: 'crc32' } })).toMatch(
           /was read with --key-partitioner murmur2 .* and now with --key-partitioner crc32 /,
         )

@@ -10,8 +10,8 @@ import { temporaryFolder } from '../../engine/packages.ts'
 import { head } from '../../state/heads.ts'
 
 /**
- * How many times as long as at rest the event loop of this machine may keep others waiting, at the 99th percentile. With the copies, hashes and
- * files of 32 MB on the loop it is a hundred times.
+ * How many times as long as at rest the event loop of this machine may keep others waiting, at the 99th percentile.
+ * With the copies, hashes and files of 32 MB on the loop it is a hundred times.
  */
 const RATIO = 30
 

@@ -1,4 +1,6 @@
-/** What must not resume, and what verify must find. Tampering goes behind the log's back, straight into its database. */
+/**
+ * What must not resume, and what verify must find. Tampering goes behind the log's back, straight into its database.
+ */
 import { readFileSync } from 'node:fs'
 import { DatabaseSync } from 'node:sqlite'
 import { describe, expect, test } from 'vitest'

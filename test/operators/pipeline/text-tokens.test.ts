@@ -1,4 +1,6 @@
-/** The stream over a vocabulary whose tokens are more than bytes: the shipped model, told to read and write such tokens. */
+/**
+ * The stream over a vocabulary whose tokens are more than bytes: the shipped model, told to read and write such tokens.
+ */
 import { copyFileSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'

@@ -33,7 +33,8 @@ test('well-formed text comes out as it went in, however it is cut', () => {
 test('malformed bytes contribute nothing: the rest is what a strict decoder reads without them', () => {
   fc.assert(
     fc.property(fc.uint8Array({ maxLength: 40 }), fc.array(fc.nat(40)), (bytes, cuts) => {
-      // The platform's decoder marks what it cannot read by U+FFFD; random bytes almost never spell EF BF BD themselves.
+      // The platform's decoder marks what it cannot read by U+FFFD; random bytes almost never spell EF BF BD
+      // themselves.
       fc.pre(!Buffer.from(bytes).includes(Buffer.from([0xef, 0xbf, 0xbd])))
       const expected = new TextDecoder('utf-8', { ignoreBOM: true }).decode(bytes).replaceAll('\ufffd', '')
       expect(

@@ -1,5 +1,6 @@
 /**
- * A whole snapshot in a file, read by pieces: the state that comes out of it, whatever lies in blocks, and files that are none.
+ * A whole snapshot in a file, read by pieces: the state that comes out of it, whatever lies in blocks, and files that
+ * are none.
  *
  * @module-tag slow
  */

@@ -111,7 +111,8 @@ describe('a context in a spill file', () => {
         most = Math.max(most, store.stats.residentBytes)
       }),
     )
-    // There are two at a time. When one ends, all that came before it have ended, but for the one that was in work beside it.
+    // There are two at a time. When one ends, all that came before it have ended, but for the one that was in work
+    // beside it.
     const before = (at: number): number[] => order.slice(at + 1).filter((later) => later < order[at]!)
     expect(order.map((_, at) => before(at)).filter((waiting) => waiting.length > 1)).toEqual([])
     expect(most).toBe(2 * model.contextBytes)

@@ -1,4 +1,7 @@
-/** A session that is deleted on the stream: gone with one commit, a new session under its id, and what verify says of it. */
+/**
+ * A session that is deleted on the stream: gone with one commit, a new session under its id, and what verify says of
+ * it.
+ */
 import { expect, test } from 'vitest'
 import { verifyLog } from '../../../src/operators/verify/verify.ts'
 import type { Head } from '../../../src/state/head.ts'

@@ -1,6 +1,6 @@
 /**
- * The whole numbers of a memory outside in a file from somebody else. The controller goes by them from token to token, so a state whose
- * numbers contradict each other is refused when it is loaded, by a sentence that names the tensor.
+ * The whole numbers of a memory outside in a file from somebody else. The controller goes by them from token to token,
+ * so a state whose numbers contradict each other is refused when it is loaded, by a sentence that names the tensor.
  */
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import type { Model } from '../../../src/engine/types.ts'

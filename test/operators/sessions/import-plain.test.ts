@@ -21,7 +21,9 @@ const EXACT: Setting = {
   },
 }
 
-/** The plain decoder and the one with a memory, on the same weights, and a session of the plain one that has read `ids`. */
+/**
+ * The plain decoder and the one with a memory, on the same weights, and a session of the plain one that has read `ids`.
+ */
 const opened = async (setting: Setting, ids: readonly number[]) => {
   const { folder } = writeSetting(setting)
   const options = { threads: 2, keepPacked: false }

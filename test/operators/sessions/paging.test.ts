@@ -1,4 +1,7 @@
-/** Contexts with blocks in spill files: each block is written once, whoever shares it, and is gone with the last that needs it. */
+/**
+ * Contexts with blocks in spill files: each block is written once, whoever shares it, and is gone with the last that
+ * needs it.
+ */
 import { readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { beforeAll, describe, expect, it, onTestFinished, vi } from 'vitest'

@@ -347,7 +347,8 @@ describe('rebuilding', () => {
       await running.idle()
       for (const session of tiny) expect((await bench.heads()).get(session)!.snapshot).toBeNull()
       expect(running.restored.filter((session) => tiny.includes(session))).toEqual([])
-      // The input is trimmed for the first time, and not yet so far: now they are to be saved, each within as many records once more.
+      // The input is trimmed for the first time, and not yet so far: now they are to be saved, each within as many
+      // records once more.
       await bench.log.trim(bench.names.chunks, 0, 1)
       await bench.feed(...others(80))
       await eventually(async () => {
@@ -469,8 +470,8 @@ describe('rebuilding', () => {
       await bench.feed(event('s', { type: 'text', text: 'Once. ' }))
       await bench.settle()
       await bench.feed(event('s', { type: 'text', text: 'Twice.' }))
-      // Before the snapshot is read for the first time, another session makes so much dead state that it is written anew
-      // at the end of its topic, named by a new head, and trimmed where it was.
+      // Before the snapshot is read for the first time, another session makes so much dead state that it is written
+      // anew at the end of its topic, named by a new head, and trimmed where it was.
       let first = true
       const log: EventLog = {
         ...bench.log,

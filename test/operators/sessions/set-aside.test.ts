@@ -33,7 +33,10 @@ const begun = async (bench: Bench): Promise<void> => {
   await bench.settle()
 }
 
-/** Session "lost" becomes one whose next token leaves no finite number; its events before are gone, so that its state is the truth. */
+/**
+ * Session "lost" becomes one whose next token leaves no finite number; its events before are gone, so that its state is
+ * the truth.
+ */
 const doomed = async (bench: Bench): Promise<Head> => {
   await begun(bench)
   await plant(bench, 'lost', { state: enormous })

@@ -1,4 +1,7 @@
-/** The stream in little memory: contexts of all partitions share one bound, and what a spill file loses is rebuilt from the log. */
+/**
+ * The stream in little memory: contexts of all partitions share one bound, and what a spill file loses is rebuilt from
+ * the log.
+ */
 import { readdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
@@ -133,7 +136,8 @@ describe('a worker in the memory of two contexts', () => {
     // A past of more than 64 tokens: a shorter one would be given back without its state.
     for (const id of ['s0', 's1'])
       await bench.feed(event(id, { type: 'text', text: 'It woke when the ice broke, late in March.' }))
-    // Nothing of the two is in a snapshot: the third gets room when the state of the first, which is spilled, was saved.
+    // Nothing of the two is in a snapshot: the third gets room when the state of the first, which is spilled, was
+    // saved.
     const running = await bench.start({ maxResidentBytes: 1, maxContexts: 2, spillDir, retryPause: 1 })
     await running.idle()
     // A context leaves memory beside the events.

@@ -1,4 +1,7 @@
-/** Captures of sessions whose blocks are all new, to a log or a blob store that has none of them: by pieces, so that their memory has a bound. */
+/**
+ * Captures of sessions whose blocks are all new, to a log or a blob store that has none of them: by pieces, so that
+ * their memory has a bound.
+ */
 import { expect, test } from 'vitest'
 import { openBlobs } from '../../../src/operators/blobs/blobs.ts'
 import { captureOf } from '../../../src/operators/snapshots/capture.ts'

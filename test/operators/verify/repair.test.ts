@@ -1,6 +1,6 @@
 /**
- * A flipped bit in any blob, in any store, and what repair makes of it: the session's events give the blob again, and its sha256 proves that it is
- * the one.
+ * A flipped bit in any blob, in any store, and what repair makes of it: the session's events give the blob again, and
+ * its sha256 proves that it is the one.
  */
 import { copyFileSync } from 'node:fs'
 import { expect, test } from 'vitest'

@@ -1,5 +1,6 @@
 /**
- * verify of sessions in blocks: names of blocks against a recomputation by pieces, archived blocks that sleep meanwhile, and the blobs themselves.
+ * verify of sessions in blocks: names of blocks against a recomputation by pieces, archived blocks that sleep
+ * meanwhile, and the blobs themselves.
  *
  * @module-tag slow
  */

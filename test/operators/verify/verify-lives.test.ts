@@ -1,6 +1,6 @@
 /**
- * What `verify` says of sessions whose beginning is gone because somebody deleted their parents, or trimmed the input: it goes on from what the log holds,
- * names what it could not recompute, and still finds what was lost or altered.
+ * What `verify` says of sessions whose beginning is gone because somebody deleted their parents, or trimmed the input:
+ * it goes on from what the log holds, names what it could not recompute, and still finds what was lost or altered.
  */
 import { expect, test } from 'vitest'
 import { type Verification, verifyLog } from '../../../src/operators/verify/verify.ts'

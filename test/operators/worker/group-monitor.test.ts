@@ -1,4 +1,7 @@
-/** What a worker knows of what surrounds it: whether it has work, whether everybody has, and whether the input is what it was. */
+/**
+ * What a worker knows of what surrounds it: whether it has work, whether everybody has, and whether the input is what
+ * it was.
+ */
 import { describe, expect, test } from 'vitest'
 import { readiness } from '../../../src/observe/readiness.ts'
 import { gaps, idleness } from '../../../src/observe/standing.ts'

@@ -8,8 +8,8 @@ const site = join(import.meta.dirname, '..')
 const root = join(site, '..', '..')
 
 /**
- * A link to a page becomes one of the site, and a link to another file of the repository, which the site does not have, becomes text that names it.
- * Anything else fails the build.
+ * A link to a page becomes one of the site, and a link to another file of the repository, which the site does not have,
+ * becomes text that names it. Anything else fails the build.
  */
 const lead = (file, token) => {
   const link = token.attrGet('href')
@@ -65,7 +65,8 @@ export default defineConfig({
   vite: {
     plugins: [vueOfTheBuild, packages],
     publicDir: false,
-    // The folder of the pages is the whole repository: other HTML in it is no page, and only edits of pages are of interest.
+    // The folder of the pages is the whole repository: other HTML in it is no page, and only edits of pages are of
+    // interest.
     optimizeDeps: { entries: [] },
     server: {
       watch: {

@@ -20,8 +20,8 @@ export type Bound = readonly (Value | undefined)[]
 export const NO_ARGUMENTS: Arguments = { list: [], named: new Map() }
 
 /**
- * The values of a call in the order of a signature: names with spaces between, `?` behind one that may be left out, `/ ` before those that
- * have no names.
+ * The values of a call in the order of a signature: names with spaces between, `?` behind one that may be left out, `/
+ * ` before those that have no names.
  */
 export const bind = (callee: string, signature: string, { list, named }: Arguments): Bound => {
   const names = signature.split(' ').filter((name) => name !== '/' && name !== '')

@@ -1,4 +1,7 @@
-/** A source as tokens, with the white space that tags take away: trim_blocks and lstrip_blocks are on, one line end at the end goes. */
+/**
+ * A source as tokens, with the white space that tags take away: trim_blocks and lstrip_blocks are on, one line end at
+ * the end goes.
+ */
 import { Fault } from './price.ts'
 import { SPACE, strip } from './text.ts'
 

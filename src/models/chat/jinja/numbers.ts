@@ -1,4 +1,7 @@
-/** Numbers as Python counts with them and writes them: ints are exact, floats are rounded to even where a digit is left out. */
+/**
+ * Numbers as Python counts with them and writes them: ints are exact, floats are rounded to even where a digit is left
+ * out.
+ */
 import { Fault } from './price.ts'
 
 /** Ints beyond that, in bits, are refused; each has a float beside it. */

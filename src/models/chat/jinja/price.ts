@@ -1,11 +1,11 @@
 /**
- * The price of a rendering. A template is a program from outside, and a built-in works on values of any size in one call. So each step is
- * paid for before it is done: by the size of what it reads, and of what it would make.
+ * The price of a rendering. A template is a program from outside, and a built-in works on values of any size in one
+ * call. So each step is paid for before it is done: by the size of what it reads, and of what it would make.
  */
 
 /**
- * One for each statement and expression, for each element that is made or read, and for each `STEP_TEXT` characters. A published template
- * takes some hundred a message. All of them take a second or so.
+ * One for each statement and expression, for each element that is made or read, and for each `STEP_TEXT` characters. A
+ * published template takes some hundred a message. All of them take a second or so.
  */
 export const MOST_STEPS = 2_000_000
 /** Characters of a step. So the texts of a rendering have 2²⁸ characters in all, and fit the memory. */

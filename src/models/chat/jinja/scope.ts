@@ -1,11 +1,14 @@
 /**
- * Which names a part of a template has of its own, and what each is when the part begins. Jinja2 decides that before anything runs: a name
- * that is set anywhere in a loop's body is the body's own everywhere in it.
+ * Which names a part of a template has of its own, and what each is when the part begins. Jinja2 decides that before
+ * anything runs: a name that is set anywhere in a loop's body is the body's own everywhere in it.
  */
 import { syntax } from './lexer.ts'
 import type { Body, CallBlock, Expression, For, Given, Macro, Parameter, Statement, Target } from './nodes.ts'
 
-/** `given`: what is assigned at the beginning; `context`: the renderer's; `outer`: that of the part around; `nothing`: undefined. */
+/**
+ * `given`: what is assigned at the beginning; `context`: the renderer's; `outer`: that of the part around; `nothing`:
+ * undefined.
+ */
 export type Origin = 'given' | 'context' | 'outer' | 'nothing'
 export type Scope = ReadonlyMap<string, Origin>
 

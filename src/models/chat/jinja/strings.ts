@@ -98,7 +98,10 @@ export const lines = (text: string, keep: boolean, price: Price): readonly strin
   return found
 }
 
-/** Part of a text by its code points, as `find` and others take it; the number of those before it; null: it begins behind the end. */
+/**
+ * Part of a text by its code points, as `find` and others take it; the number of those before it; null: it begins
+ * behind the end.
+ */
 const part = (
   text: string,
   start: Value | undefined,

@@ -1,4 +1,7 @@
-/** Values as Python has them: null is None, bigint an int, number a float, string a str, an array a list. Nothing changes a list. */
+/**
+ * Values as Python has them: null is None, bigint an int, number a float, string a str, an array a list. Nothing
+ * changes a list.
+ */
 import { isRaw } from '../exact.ts'
 import { Fault, type Price } from './price.ts'
 import { charactersOf, comparePoints, lengthOf } from './text.ts'

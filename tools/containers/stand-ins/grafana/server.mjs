@@ -1,5 +1,5 @@
-// Not Grafana: answers /api/search with the boards that it was provisioned with, after it has written to its volume and asked its data source, as
-// Grafana's user.
+// Not Grafana: answers /api/search with the boards that it was provisioned with, after it has written to its volume and
+// asked its data source, as Grafana's user.
 import { globSync, readFileSync, writeFileSync } from 'node:fs'
 import { createServer } from 'node:http'
 

@@ -19,7 +19,7 @@ export interface SealKeys {
 }
 
 /** 256 bits: as many as the HMAC has. */
-export const LEAST_KEY = 32
+const LEAST_KEY = 32
 const MOST_KEY = 4096
 
 const DOMAINS = { state: 'continuo-state-1', export: 'continuo-export-1' } as const

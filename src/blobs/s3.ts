@@ -23,7 +23,7 @@ export interface S3Options {
 }
 
 /** Which bucket, and what stands before every name. Throws INVALID. */
-export const parseS3Url = (url: string): { readonly bucket: string; readonly prefix: string } => {
+const parseS3Url = (url: string): { readonly bucket: string; readonly prefix: string } => {
   const [, bucket, prefix = ''] =
     /^s3:\/\/([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(?:\/([\w!.*'()/-]*?))?\/?$/.exec(url) ?? []
   if (bucket !== undefined) return { bucket, prefix: prefix === '' ? '' : `${prefix}/` }

@@ -40,7 +40,7 @@ import {
 } from './flags.ts'
 import { say } from './output.ts'
 
-export const logFlag = needed('URL', 'the log, file:PATH or kafka://HOST:PORT/PREFIX')
+const logFlag = needed('URL', 'the log, file:PATH or kafka://HOST:PORT/PREFIX')
 /** TLS to Kafka, beside `log` in every command that takes it. */
 export const tlsFlags = {
   'tls-ca': optional(
@@ -106,7 +106,7 @@ export const deviceFlag = choice(
   'auto',
 )
 /** `N`, or `N,always`: see `Speculation`. */
-export const speculateFlag: Flag<Speculation | undefined> = {
+const speculateFlag: Flag<Speculation | undefined> = {
   kind: 'value',
   hint: 'N',
   help: 'guess up to N tokens ahead of each session that generates and judge them in one pass: faster where text repeats, the same results (docs/speculation.md)',

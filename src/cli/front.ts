@@ -70,7 +70,7 @@ const positionsOf = ({ graph, decoder, outerMemory, overflow }: Described['reque
   return decoder?.positions ?? (bounds.length > 0 ? Math.min(...bounds) : null)
 }
 
-export const servedOf = (flags: FrontFlags, { found, request, text: { tokenizer } }: Described): Served => {
+const servedOf = (flags: FrontFlags, { found, request, text: { tokenizer } }: Described): Served => {
   const { dir, config, metadata } = found
   const { modelType, vocabSize, levels, outerMemory } = request
   const about = { dir, modelType, vocabSize, metadata }

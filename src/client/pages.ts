@@ -7,7 +7,7 @@ import type { EventLog, StoredRecord } from '../streams/log.ts'
 
 const PAGE_RECORDS = 1024
 /** Bytes of keys and values of a page, but for its last record. */
-export const PAGE_BYTES = 1 << 16
+const PAGE_BYTES = 1 << 16
 /** Of all pages that are kept. */
 const KEPT_BYTES = 8 << 20
 /** A page without records counts so much. */

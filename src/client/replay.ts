@@ -17,7 +17,7 @@ import { textIn } from './records.ts'
  */
 export const REPLAY_HEADER = 'continuo-replay'
 /** Claims of replays are those of this group, beside those of the workers. */
-export const REPLAY_GROUP = 'continuo-replay'
+const REPLAY_GROUP = 'continuo-replay'
 
 /** Letters and bytes that are appended at once. */
 const BATCH_LETTERS = 256

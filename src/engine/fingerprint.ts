@@ -31,7 +31,7 @@ export const canonicalJson = (value: unknown, depth = 0): string => {
 }
 
 /** In order of their names, in which they are hashed. */
-export const sortedTensors = (tensors: readonly TensorEntry[]): readonly TensorEntry[] =>
+const sortedTensors = (tensors: readonly TensorEntry[]): readonly TensorEntry[] =>
   tensors.toSorted((a, b) => (a.name < b.name ? -1 : a.name > b.name ? 1 : 0))
 
 /** What a model's fingerprint is taken over before the bytes of its tensors. */

@@ -8,7 +8,7 @@ import type { Generate, Penalties, WorkItem } from './work.ts'
 const maxCount = 2 ** 31 - 1
 const maxSeed = 2n ** 64n
 /** Of one adaptation. */
-export const MOST_EVALUATIONS = 65_536
+const MOST_EVALUATIONS = 65_536
 
 /** So that f32 can divide by it. */
 const LEAST_REPETITION = 1e-6

@@ -309,7 +309,7 @@ const section = (title: string, lines: readonly string[]): readonly string[] =>
   lines.length === 0 ? [] : [title, ...lines, '']
 
 /** The code of a block: one line a node, loops and branches indented. */
-export const printBlock = (graph: Graph, { name, inputs, nodes }: Block): readonly string[] => [
+const printBlock = (graph: Graph, { name, inputs, nodes }: Block): readonly string[] => [
   `block ${name}(${inputs.join(', ')})`,
   ...aligned(nodeRows(graph, nodes, '  ')),
 ]

@@ -15,7 +15,7 @@ import { sha256 } from '../hash.ts'
 import { schemaFault } from '../issues.ts'
 import { parseJson } from '../json.ts'
 
-export const KEY_PREFIX = 'ck_'
+const KEY_PREFIX = 'ck_'
 const MOST_FILE_BYTES = 1 << 22
 /** How old what is known of the file may be: a key that was removed works no longer than this. */
 const RECHECK = 1000 // ms

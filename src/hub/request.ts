@@ -19,7 +19,7 @@ export interface Hub {
 
 const MOST_REDIRECTS = 8
 /** Tries in a row that brought nothing new. */
-export const MOST_TRIES = 5
+const MOST_TRIES = 5
 /** Seconds that a hub may ask us to wait (Retry-After). */
 const MOST_WAIT = 120
 

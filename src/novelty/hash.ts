@@ -4,7 +4,7 @@ const FNV_PRIME = 0x01000193
 /** Two hashes that have nothing to do with each other begin here. */
 export const SEEDS = [0x811c9dc5, 0x5bd1e995] as const
 
-export const mixed = (hash: number): number => {
+const mixed = (hash: number): number => {
   let h = hash
   h = Math.imul(h ^ (h >>> 16), 0x85ebca6b)
   h = Math.imul(h ^ (h >>> 13), 0xc2b2ae35)

@@ -39,7 +39,7 @@ const NUMBER_BYTES: Readonly<Record<string, number>> = {
 }
 
 /** Bytes of a matrix [outputs, inputs], packed. */
-export const packedBytes = ({ shape, storage, group = 32 }: ConstantDeclaration, dtype: string): number => {
+const packedBytes = ({ shape, storage, group = 32 }: ConstantDeclaration, dtype: string): number => {
   const [outputs = 1, inputs = 1] = shape
   const rows = Math.ceil(outputs / TILE) * TILE
   if (storage === undefined) return rows * inputs * (NUMBER_BYTES[dtype] ?? 4)

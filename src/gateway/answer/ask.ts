@@ -40,7 +40,7 @@ export interface Sent extends Begun {
   readonly offsets: readonly number[]
 }
 
-export const placeOf = async ({ log, names }: Topics, session: string): Promise<Begun> => {
+const placeOf = async ({ log, names }: Topics, session: string): Promise<Begun> => {
   const partition = await log.partitionOf(names.chunks, Buffer.from(session))
   const [chunks, tokens, letters] = await Promise.all([
     log.bounds(names.chunks, partition),

@@ -23,11 +23,11 @@ export const lack = (why: string, ...neutral: readonly unknown[]): Lack => ({ wh
 
 const ONE = 'One request gives one answer. Send as many requests as answers are wanted.'
 /** Answers to one prompt. */
-export const MOST_CHOICES = 8
+const MOST_CHOICES = 8
 const TOOLS = 'Functions are "tools" of chats.'
 const PROMPT = 'A prompt is continued as it is; chats and responses have tools.'
 
-export const LACKING: Readonly<Record<string, Lack>> = {
+const LACKING: Readonly<Record<string, Lack>> = {
   n: lack(ONE, 1),
   best_of: lack('Answers are given as they are, none chosen among them. "n" gives several.', 1),
   suffix: lack('The model continues a text; it does not fill in.', ''),

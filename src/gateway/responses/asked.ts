@@ -53,7 +53,7 @@ export interface Asked {
   readonly input: readonly Item[]
 }
 /** Of a response that is older than what keeps it. */
-export const NOTHING: Asked = { about: about.parse({}), input: [] }
+const NOTHING: Asked = { about: about.parse({}), input: [] }
 
 const kept = z.object({
   version: z.literal(1),

@@ -50,7 +50,7 @@ export const wantedIn = (at: Located, { offset }: AskedAt): Wanted => ({
 export type Resource = ReturnType<typeof responseOf>
 
 /** Whether the response can be in this log. */
-export const isHere = async ({ partition, session }: Located, { log, names }: Topics): Promise<boolean> =>
+const isHere = async ({ partition, session }: Located, { log, names }: Topics): Promise<boolean> =>
   partition === (await log.partitionOf(names.chunks, Buffer.from(session)))
 
 export interface ResponseLog {

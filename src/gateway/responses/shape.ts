@@ -144,7 +144,7 @@ const ended = (finish: Piece['finish']): Status =>
     : ({ length: 'incomplete', stop: 'completed', calls: 'completed', cancelled: 'cancelled' } as const)[finish]
 
 /** The status of a response of which nothing was made so far. */
-export const waiting = ({ background }: About): Status => (background ? 'queued' : 'in_progress')
+const waiting = ({ background }: About): Status => (background ? 'queued' : 'in_progress')
 
 export const wholeOf = (at: Located, model: string, about: About, pieces: readonly Piece[], usage: Usage) => {
   const last = pieces.at(-1)

@@ -15,7 +15,7 @@ const roomOf = (positions: number, most: number): number => Math.min(most, Math.
  * of the others the last ones, from a message of the user on, so that no result is without its call. As they are where
  * they fit, and the last turn where nothing does.
  */
-export const fitted = (
+const fitted = (
   form: Pick<ChatForm, 'begin'>,
   messages: readonly Message[],
   tools: Tools,

@@ -148,7 +148,7 @@ export const readMemoryJson = (parsed: unknown): MemoryJson => {
 }
 
 /** Whether the settings ask for tensors: memory.safetensors beside the file has them. */
-export const hasModules = ({ trimmer, qformer, graph }: Pick<MemoryJson, 'trimmer' | 'qformer' | 'graph'>): boolean =>
+const hasModules = ({ trimmer, qformer, graph }: Pick<MemoryJson, 'trimmer' | 'qformer' | 'graph'>): boolean =>
   trimmer !== null || qformer !== null || graph !== null
 
 /** The longest list of slots. */

@@ -29,7 +29,7 @@ export const NO_GENERATION: Generation = { endTokens: null, sampling: null }
 
 const id = z.int().min(0)
 /** One id, a list of ids, or nothing. */
-export const endTokens = z.union([id, z.array(id).max(1024)]).nullish()
+const endTokens = z.union([id, z.array(id).max(1024)]).nullish()
 
 const schema = z.looseObject({
   eos_token_id: endTokens,
@@ -42,7 +42,7 @@ const schema = z.looseObject({
 })
 
 /** Each id once, ascending; null for none. */
-export const endTokensOf = (told: number | readonly number[] | null | undefined): readonly number[] | null => {
+const endTokensOf = (told: number | readonly number[] | null | undefined): readonly number[] | null => {
   const ids = [...new Set(told == null ? [] : typeof told === 'number' ? [told] : told)]
   return ids.length === 0 ? null : ids.sort((a, b) => a - b)
 }

@@ -34,7 +34,7 @@ const numberBytes = ({ shape, bytes }: TensorSpec): number =>
  * among equals the names decide: thus every tensor begins at a multiple of its number's size, which readers that map
  * the file (safetensors' own among them) rely on.
  */
-export const layOut = (
+const layOut = (
   tensors: readonly TensorSpec[],
   metadata: Readonly<Record<string, unknown>>,
 ): { readonly header: Uint8Array; readonly begins: ReadonlyMap<string, number>; readonly bytes: number } => {

@@ -55,7 +55,7 @@ const invalid = (message: string, cause?: unknown): ContinuoError => new Continu
 const known = (): string => [...families.keys()].join(', ')
 
 /** What may be named, for messages. */
-export const EXPECTED =
+const EXPECTED =
   'Expected a folder with config.json and model.safetensors (or shards with their index, or pytorch_model.bin), an RWKV-7 .pth file or a .gguf file'
 
 /** A configuration that names no type, with the type that its form tells. */

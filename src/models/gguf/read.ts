@@ -15,7 +15,7 @@ import { qwenHybrid } from './qwen-hybrid.ts'
 import { rwkv7 } from './rwkv7.ts'
 
 /** By `general.architecture`. */
-export const architectures: ReadonlyMap<string, Architecture> = new Map([
+const architectures: ReadonlyMap<string, Architecture> = new Map([
   ['gemma3', gemma3],
   ['gpt2', gpt2],
   ['lfm2', lfm2],

@@ -8,7 +8,7 @@ import type { Value } from '../../engine/builder-types.ts'
 import type { LayerKind } from './kinds.ts'
 import { linear } from './linear.ts'
 
-export const ACTIVATIONS = {
+const ACTIVATIONS = {
   silu: 'silu',
   relu2: 'relu2',
   /** By tanh. */

@@ -9,7 +9,7 @@ import { type ModelPackage, openPackage } from '../open.ts'
 import { checkedIds, idsIn } from '../token-input.ts'
 
 /** The most tokens of a text that are read, and those of a piece. */
-export const CALIBRATION = { tokens: 32_768, piece: 2048 } as const
+const CALIBRATION = { tokens: 32_768, piece: 2048 } as const
 
 /** Bytes of a file that are read: more than the tokens need. A JSON array of so many ids fits. */
 const MOST_BYTES = 2 ** 22

@@ -21,7 +21,7 @@ export const SPLIT = 1
 export const RUN = 2
 export const AHEAD = 3
 export const JOIN = 4
-export const MATCH = 5
+const MATCH = 5
 export const END = 6
 
 /**

@@ -40,7 +40,7 @@ const media = (type: string): string => type.split(';', 1)[0]!.trim()
 const isJson = (type: string): boolean => media(type) === 'application/json' || media(type).endsWith('+json')
 
 /** Whether a record says that it is a CloudEvent, in either mode. */
-export const isCloudEvent = (record: Pick<StoredRecord, 'headers'>): boolean =>
+const isCloudEvent = (record: Pick<StoredRecord, 'headers'>): boolean =>
   headerOf(record, `${PREFIX}specversion`) !== undefined || contentType(record).startsWith(STRUCTURED)
 
 const invalid = (issue: SchemaFault): string =>

@@ -14,7 +14,7 @@ export const isCompacted = ({ config }: Pick<TopicInfo, 'config'>): boolean =>
 const compacts = async (log: EventLog, topic: string): Promise<boolean> =>
   log.kind === 'kafka' && (await log.topics([topic])).some((found) => found.name === topic && isCompacted(found))
 
-export const compactionRemedy = (topic: string): string =>
+const compactionRemedy = (topic: string): string =>
   `kafka-configs.sh --alter --entity-type topics --entity-name ${topic} --add-config cleanup.policy=delete`
 
 const compactionText = (topic: string): string =>

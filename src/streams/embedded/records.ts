@@ -9,7 +9,7 @@ import type { Topic } from './topics.ts'
 const text = new TextEncoder()
 
 /** See layout.ts for the bytes. */
-export const encodeHeaders = (headers: Headers): Uint8Array | null => {
+const encodeHeaders = (headers: Headers): Uint8Array | null => {
   if (headers.length === 0) return null
   const named = headers.map(([name, value]) => [text.encode(name), value] as const)
   const bytes = new Uint8Array(named.reduce((sum, [name, value]) => sum + 8 + name.length + value.length, 0))
@@ -60,11 +60,7 @@ const put = (value: number, at: number): void => {
  * id, u32 partition, u64 offset, u64 timestamp, u32 lengths of key, headers and value, 2³² − 1 for NULL. It finds what
  * a disk or a mistake changed; an attacker can compute it.
  */
-export const checksumOf = (
-  topic: number,
-  partition: number,
-  { offset, timestamp, key, headers, value }: Row,
-): number => {
+const checksumOf = (topic: number, partition: number, { offset, timestamp, key, headers, value }: Row): number => {
   place.writeUInt32LE(topic, 0)
   place.writeUInt32LE(partition, 4)
   put(offset, 8)
@@ -78,7 +74,7 @@ export const checksumOf = (
 }
 
 /** Kafka's upper estimate of a batch with this one record: what its brokers compare with `max.message.bytes`. */
-export const recordBytes = (record: RecordIn): number => {
+const recordBytes = (record: RecordIn): number => {
   let bytes = 61 + 21 + (record.key?.length ?? 0) + (record.value?.length ?? 0)
   for (const [name, value] of record.headers ?? []) bytes += 10 + Buffer.byteLength(name) + value.length
   return bytes

@@ -233,7 +233,7 @@ const LEAST_SESSION = 1100 // ms
  * it is the last 15 % of the time, at most 10 s.
  */
 const connection = (require('kafkajs/src/network/connection') as { prototype: object }).prototype
-export const patchedConnection = Object.assign(connection, {
+Object.assign(connection, {
   isAuthenticated(this: AuthenticatedConnection): boolean {
     if (this.authenticatedAt === null) return false
     const lifetime = Number(this.sessionLifetime.toString())

@@ -9,7 +9,7 @@ import { BATCH_OVERHEAD, encodeBatch, type Prepared, sizeBound } from './record-
 const PRODUCE = 0
 const TIMEOUT = 30_000
 /** Kafka's own default is 1,048,588; a topic may allow less. */
-export const BATCH_LIMIT = 900_000
+const BATCH_LIMIT = 900_000
 
 export interface PartitionRecords {
   readonly topic: string

@@ -9,11 +9,11 @@
  */
 export const MOST_STEPS = 2_000_000
 /** Characters of a step. So the texts of a rendering have 2²⁸ characters in all, and fit the memory. */
-export const STEP_TEXT = 128
+const STEP_TEXT = 128
 /** Of any text that a template makes, in UTF-16 units: four times what a gateway takes by default. */
 export const MOST_TEXT = 1 << 23
 /** Lists in lists that are written or compared; JSON of tools has a few. */
-export const MOST_DEPTH = 64
+const MOST_DEPTH = 64
 /** Characters that are looked up in a table, in a step. */
 const STEP_LETTERS = 3
 /** Comparisons of characters in a search that are a step. */

@@ -1,5 +1,6 @@
 /**
- * A decoder with a memory outside, beside the plain one: what a session of any length costs (docs/infinite-context.md).
+ * A decoder with an external memory, beside the plain one: what a session of any length costs
+ * (docs/infinite-context.md).
  *
  *   node bench/infinite.ts [--tokens 10000,100000,1000000] [--plain 1000,8000,32000] [--memory FILE] [--cache BYTES] [--dir DIR] [--threads 2]
  *

@@ -1,5 +1,6 @@
 /**
- * What each part of a memory outside is worth to the shipped model (docs/infinite-context.md, models/recall/README.md).
+ * What each part of an external memory is worth to the shipped model (docs/infinite-context.md,
+ * models/recall/README.md).
  *
  *   node bench/recall.ts [--model models/recall] [--books FILE …] [--needles 10000,100000,1000000] [--rows WORD …] [--threads 2]
  *

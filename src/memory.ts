@@ -115,7 +115,7 @@ export const blockBytes = (
   run: number,
 ): number => growth.tables.reduce((sum, { outer, row }) => sum + outer * row, 0) * positionsOf(growth, run)
 
-/** Of a memory outside: the table of its archived blocks, which no kernel reads. */
+/** Of an external memory: the table of its archived blocks, which no kernel reads. */
 export const ARCHIVE = 'cold'
 
 /** Where the persistents of a model stand in a serialised context, and which of them grow. */

@@ -23,7 +23,7 @@ export const demoModel: string = inPackage('models', 'demo')
 /** The folder of the model that is shipped for streams of lines: an ngram memory without a network. */
 export const watchModel: string = inPackage('models', 'watch')
 
-/** The folder of the shipped decoder with a memory outside of its context. */
+/** The folder of the shipped decoder with an external memory. */
 export const recallModel = inPackage('models', 'recall')
 
 /**

@@ -190,7 +190,7 @@ const list = [
   // Archived blocks stay in memory only while they are used.
   {
     key: 'memory',
-    name: 'a decoder with a memory outside',
+    name: 'a decoder with an external memory',
     write: outer,
     residentBytes: 1_500_000,
     runs: ['--block-cache-bytes', '0'],

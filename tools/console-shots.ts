@@ -4,7 +4,7 @@
  *
  * A gateway with a worker reads the shipped tale in sessions that tell their surprisal, a generation is under way, one
  * event is a dead letter, and the process is killed and comes back before the pictures are taken. Further pictures are
- * of a model with a memory outside and of one with experts on a torus. Needs Chromium (CHROMIUM, or on PATH).
+ * of a model with an external memory and of one with experts on a torus. Needs Chromium (CHROMIUM, or on PATH).
  */
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'

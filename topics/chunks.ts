@@ -51,7 +51,7 @@ export const open = z.strictObject({
    * lines, such as a stack trace. A line without it belongs to the record before, and a record is told of as one line.
    */
   join: z.string().min(1).max(MAX_JOIN).optional(),
-  /** Of a model with a memory outside: tell what the memory did, in `remembered` observations. */
+  /** Of a model with an external memory: tell what the memory did, in `remembered` observations. */
   memory: z.boolean().default(false),
   /** Of a model that draws from several perspectives: tell what each draw found, in `perspectives` observations. */
   perspectives: z.boolean().default(false),
@@ -207,12 +207,14 @@ export const cancel = z.strictObject({ type: z.literal('cancel'), id, requestId:
 export const boundary = z.strictObject({ type: z.literal('boundary'), id, once, reset: z.boolean().default(false) })
 
 /**
- * Of a model with a memory outside: archives the whole blocks of its window, but for those that memory.json keeps
+ * Of a model with an external memory: archives the whole blocks of its window, but for those that memory.json keeps
  * (`summarize_keep`).
  */
 export const archive = z.strictObject({ type: z.literal('archive'), id, once })
 
-/** Of a model with a memory outside: brings archived blocks back: these, or those that memory.json's policy chooses. */
+/**
+ * Of a model with an external memory: brings archived blocks back: these, or those that memory.json's policy chooses.
+ */
 export const retrieve = z.strictObject({
   type: z.literal('retrieve'),
   id,

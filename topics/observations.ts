@@ -40,7 +40,7 @@ export const observed = z.strictObject({
 const block = count
 const blocks = z.array(block)
 const at = { pulse: count }
-/** What a memory outside did after the token of a pulse (docs/infinite-context.md). */
+/** What an external memory did after the token of a pulse (docs/infinite-context.md). */
 export const memoryEvent = z.discriminatedUnion('type', [
   z.strictObject({ type: z.literal('segment'), ...at, block, distance: z.number() }),
   z.strictObject({ type: z.literal('release'), ...at, block }),

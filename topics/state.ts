@@ -158,7 +158,7 @@ export const head = z.strictObject({
   born: z.int().min(-1),
   /** Where the record at `born` forked the session from, as it was then; missing in a session that is no fork. */
   from: z.strictObject({ session: sessionId, pulse: count, chain }).optional(),
-  /** Of a model with a memory outside: how many blocks of the context are archived; missing where it is 0. */
+  /** Of a model with an external memory: how many blocks of the context are archived; missing where it is 0. */
   archived: count.optional(),
   /**
    * Where every so many records ask to continue: the records read since the last request; missing where there are none.

@@ -1,5 +1,5 @@
 /**
- * What a long text costs, and what is left of it: the weights of models/recall in Continuo with a memory outside, in
+ * What a long text costs, and what is left of it: the weights of models/recall in Continuo with an external memory, in
  * Continuo's plain decoder, in llama.cpp with attention to all, and in llama.cpp with its context shift (the first
  * tokens stay, the older half of the others is dropped, the rest moves down).
  *
@@ -321,7 +321,7 @@ try {
     return both[flash ? 1 : 0]
   }
   const sides = [
-    await continuo('Continuo, memory outside', values.model, Number.POSITIVE_INFINITY),
+    await continuo('Continuo, external memory', values.model, Number.POSITIVE_INFINITY),
     await continuo('Continuo, all', gguf, Number(values.full)),
     await faster('llama.cpp, all', FULL, Number(values.full)),
     await faster('llama.cpp, shifted', POSITIONS, Number.POSITIVE_INFINITY),

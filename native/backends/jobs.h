@@ -49,7 +49,7 @@ constexpr int32_t second_half(int32_t sums) { return sums >> 16; }
 // 64·255·127 < 2²¹, the correction is at most 64·128·127 < 2²⁰, and |dot| ≤ 64·127·127 < 2²⁰; a code −128 makes it
 // 64·128·127, still < 2²⁰. sc·dot of q4_k is at most 63·32·15·127 < 2²², the sum of q6_k 2·128·16·32·127 < 2²⁴.
 
-// A key or a value of the list of a memory outside: f32, f16, bf16, or f8 with an exponent for each head.
+// A key or a value of the list of an external memory: f32, f16, bf16, or f8 with an exponent for each head.
 struct ListJob {
   const std::byte* from;    // [channels] of head 0
   float* to;                // [heads · channels]

@@ -146,7 +146,7 @@ void cast(const std::byte* in, Type from, std::byte* out, Type to, size_t n) {
     const auto bits = std::bit_cast<uint32_t>(value);
     put(out, i, bits | ((bits & 0x7FFFFFFF) > 0x7F800000 ? 0x400000u : 0u));
   };
-  // The casts that tokens wait for: caches, and the blocks of a memory outside.
+  // The casts that tokens wait for: caches, and the blocks of an external memory.
   if (to == Type::f32) {
     if (from == Type::f16) return each([&](size_t i) { return widen_f16(get<uint16_t>(in, i)); }, write_f32);
     if (from == Type::bf16) return each([&](size_t i) { return widen_bf16(get<uint16_t>(in, i)); }, write_f32);

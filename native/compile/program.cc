@@ -48,7 +48,7 @@ class Compiler {
     if (!error_) error_ = invalid("graph: ", parts...);
   }
 
-  // Of one context in a step: where there is a memory outside, a step ends with a block of tokens.
+  // Of one context in a step: where there is an external memory, a step ends with a block of tokens.
   uint64_t most_rows() const {
     const bool ends = graph_.memory && &block_ == &graph_.blocks[graph_.language->step];
     return ends ? graph_.memory->block : std::numeric_limits<uint64_t>::max();

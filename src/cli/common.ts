@@ -69,7 +69,7 @@ export const blobFlags = {
 export const blockFlags = {
   'block-cache-bytes': optionalWhole(
     'BYTES',
-    'with a memory outside: archived blocks in memory at most (default: 1 GiB); others are in files or in the blob store',
+    'with an external memory: archived blocks in memory at most (default: 1 GiB); others are in files or in the blob store',
     { min: 0 },
   ),
   'block-dir-bytes': optionalWhole('BYTES', 'files of archived blocks at most (default: no bound)', { min: 0 }),

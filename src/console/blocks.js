@@ -1,5 +1,5 @@
 // @ts-check
-/** Where the blocks of a memory outside are: in the window, asleep, or brought back into the list. */
+/** Where the blocks of an external memory are: in the window, asleep, or brought back into the list. */
 import { byId, cleared, colour, count, plural, setText } from './dom.js'
 import { openWith } from './opening.js'
 import { store } from './store.js'

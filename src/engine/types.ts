@@ -45,7 +45,7 @@ export interface ModelInfo {
   readonly contextBytes: number
   /** How many tokens one context takes; null: there is no bound. A reset begins anew. */
   readonly positions: number | null
-  /** Its memory outside of its contexts: how many blocks may be brought back at a time; null: it has none. */
+  /** Its external memory: how many blocks may be brought back at a time; null: it has none. */
   readonly outerMemory: { readonly blockSize: number; readonly mostBlocks: number } | null
   /**
    * Whether its sessions learn what they read last, where they are asked to: it has adapters, or a hyperdimensional

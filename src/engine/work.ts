@@ -60,7 +60,7 @@ export interface WorkItem {
   readonly generate?: Generate
   /** Ask what each draw found, and which experts the generated tokens went to (perspective models). */
   readonly perspectives?: boolean
-  /** In place of tokens and a generation: what is asked of the memory outside, or an adaptation. */
+  /** In place of tokens and a generation: what is asked of the external memory, or an adaptation. */
   readonly request?: MemoryRequest | AdaptRequest | { readonly type: 'importPlain'; readonly plain: PlainCache }
 }
 
@@ -119,7 +119,7 @@ export interface DrawNote {
   readonly weight: number | null
 }
 
-/** What a plain decoder's context has, for a context with a memory outside that has read nothing yet. */
+/** What a plain decoder's context has, for a context with an external memory that has read nothing yet. */
 export interface PlainCache {
   /** Turned by their positions, and values: [layers, positions, key heads · channels]. */
   readonly keys: Float32Array
@@ -129,7 +129,7 @@ export interface PlainCache {
 }
 
 /**
- * Asks a memory outside to archive what the window has, or to bring blocks back; without `blocks`, those that its
+ * Asks an external memory to archive what the window has, or to bring blocks back; without `blocks`, those that its
  * policy chooses.
  */
 export type MemoryRequest =
@@ -195,7 +195,7 @@ export interface WorkResult {
   readonly experts?: Int32Array
   /** What the adaptation did, where one was asked for and not ended by its signal. */
   readonly adapted?: Adapted
-  /** What its memory outside did; missing where it did nothing, or there is none. */
+  /** What its external memory did; missing where it did nothing, or there is none. */
   readonly events?: readonly MemoryEvent[]
   /** State after the work. */
   readonly head: ContextHead

@@ -40,7 +40,7 @@ export interface SessionView {
   readonly offset: number
   readonly complete: boolean
   readonly generating: boolean
-  /** Blocks of a memory outside that are archived. */
+  /** Blocks of an external memory that are archived. */
   readonly archived: number
   readonly snapshot: { readonly pulse: number; readonly bytes: number } | null
 }

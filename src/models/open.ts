@@ -75,7 +75,7 @@ const memoryIn = async (
   if (!family.remembers)
     throw new ContinuoError(
       'INVALID',
-      `${where} is there, but a "${config.model_type}" model keeps no memory outside of its context: only llama, qwen2 and qwen3 do. Take the file away.`,
+      `${where} is there, but a "${config.model_type}" model keeps no external memory: only llama, qwen2 and qwen3 do. Take the file away.`,
     )
   if (cacheDtype !== 'f32')
     throw new ContinuoError(

@@ -1,5 +1,5 @@
 /**
- * Metrics of memories outside: where archived blocks lie, how often they are wanted, and what it costs to bring them
+ * Metrics of external memories: where archived blocks lie, how often they are wanted, and what it costs to bring them
  * back.
  */
 import { Counter, Gauge, Histogram, type Registry } from 'prom-client'
@@ -23,7 +23,7 @@ export const createArchiveMetrics = (
   const registers = [registry]
   new Gauge({
     name: 'continuo_archived_bytes',
-    help: 'Archived blocks of memories outside, by where they lie in this process',
+    help: 'Archived blocks of external memories, by where they lie in this process',
     labelNames: ['place'],
     registers,
     collect() {

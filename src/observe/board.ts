@@ -96,7 +96,7 @@ export const boardSchema = z.object({
   levels: z.array(count).max(64),
   partitions: z.array(partitionSchema).max(65_536),
   contexts: z.object({ residentBytes: count, resident: count, spilled: count, spillBytes: count }).nullable(),
-  /** Archived blocks of memories outside, by where they lie; null: the model has no such memory. */
+  /** Archived blocks of external memories, by where they lie; null: the model has no such memory. */
   blocks: z.object({ bytes: count, fileBytes: count, uses: count, fileUses: count, storeUses: count }).nullable(),
   /** Experts that lie in a store; null: the model has none. */
   experts: z.object({ resident: count, residentBytes: count, bound: count, uses: count, hits: count }).nullable(),

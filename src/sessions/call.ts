@@ -15,7 +15,7 @@ import { type OnProbe, observe, stopping } from './probe.ts'
 export interface Observed {
   /** Surprisals of the tokens that were fed, in nats; NaN for the first of a context. */
   readonly nats?: (values: Float32Array) => void
-  /** What the memory outside did. */
+  /** What the external memory did. */
   readonly events?: (events: readonly MemoryEvent[]) => void
   /** As a worker would write it. */
   readonly observation?: (value: Observation) => void

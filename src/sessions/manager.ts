@@ -182,7 +182,7 @@ export class SessionManager {
 
   /**
    * Archives the whole blocks of the session's window, but for those that memory.json keeps. Rejects with INVALID for a
-   * model without a memory outside of its context.
+   * model without an external memory.
    */
   archive(session: SessionHandle | string): Promise<Remembered> {
     return this.#inTurn(session, (entry) => this.#remember(entry, { type: 'archive' }))
@@ -190,7 +190,7 @@ export class SessionManager {
 
   /**
    * Brings archived blocks back: these, or those that memory.json's policy chooses. Rejects with INVALID for a model
-   * without a memory outside, for more blocks than come back at a time, for one that is named twice, and for one that
+   * without an external memory, for more blocks than come back at a time, for one that is named twice, and for one that
    * is not archived.
    */
   retrieve(session: SessionHandle | string, blocks?: readonly number[]): Promise<Remembered> {
@@ -221,7 +221,7 @@ export class SessionManager {
     })
   }
 
-  /** What the session's memory outside holds; null: the model has none. */
+  /** What the session's external memory holds; null: the model has none. */
   memory(session: SessionHandle | string): Promise<OuterMemoryView | null> {
     return this.#inTurn(session, async (entry) => {
       checkUsable(entry)

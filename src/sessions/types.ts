@@ -80,11 +80,11 @@ export interface Processed {
   readonly head: Head
   /** A test that has fed all its tokens: what did not fit was left out. Always false in phase `stream`. */
   readonly ended: boolean
-  /** What the session's memory outside did; missing where it did nothing, or there is none. */
+  /** What the session's external memory did; missing where it did nothing, or there is none. */
   readonly events?: readonly MemoryEvent[]
 }
 
-/** What the session's memory outside did when it was asked to. */
+/** What the session's external memory did when it was asked to. */
 export interface Remembered {
   /** In the order in which they happened. */
   readonly events: readonly MemoryEvent[]

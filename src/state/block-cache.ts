@@ -1,5 +1,5 @@
 /**
- * Where the blocks are that may sleep (`SleepyBlocks`): what the memories outside of a process have archived. Each
+ * Where the blocks are that may sleep (`SleepyBlocks`): what the external memories of a process have archived. Each
  * place has a bound, and where one is full, what was not used for longest leaves it.
  *
  *   full ───▶ in memory ───no room──▶ in a file of the process ───no room──▶ only where it is kept

@@ -119,8 +119,7 @@ const faultOfClaims = ({ claims = [], cursor }: Head): string | null => {
 
 const faultOfArchived = ({ archived, conductor }: Head, { outerMemory }: Positions): string | null => {
   if (archived === undefined) return null
-  if (outerMemory === null)
-    return `it counts ${archived} archived blocks, and the model has no memory outside of its context`
+  if (outerMemory === null) return `it counts ${archived} archived blocks, and the model has no external memory`
   const tokens = conductor.globalStep - conductor.origin
   const most = Math.floor(tokens / (outerMemory?.blockSize ?? LEAST_BLOCK))
   return archived > most

@@ -1,10 +1,10 @@
 /**
- * What a decoder's memory outside holds, read off a serialised state (docs/infinite-context.md). For people; nothing
+ * What a decoder's external memory holds, read off a serialised state (docs/infinite-context.md). For people; nothing
  * decides by it.
  */
 import { ARCHIVE, type LayoutEntry } from '../memory.ts'
 
-/** A memory outside as it stands in a state: window, index, list and graph. */
+/** An external memory as it stands in a state: window, index, list and graph. */
 export interface OuterMemoryView {
   /** `Retrieving`: chosen blocks come at the next beat. */
   readonly controller: 'Generating' | 'Retrieving'
@@ -41,10 +41,10 @@ export interface OuterMemoryView {
 const CODE_BYTES = [1, 2, 4]
 
 /**
- * Tokens of a block, by the sizes of the tables; null: nothing is archived, or the sizes are none that a memory outside
- * has. A payload (docs/formats.md, Archived blocks) has B tokens of codes of 1, 2 or 4 bytes behind its header. Of the
- * numbers B that could be, each is about twice the next, so only one of them gives as many whole blocks as there are
- * rows of the index.
+ * Tokens of a block, by the sizes of the tables; null: nothing is archived, or the sizes are none that an external
+ * memory has. A payload (docs/formats.md, Archived blocks) has B tokens of codes of 1, 2 or 4 bytes behind its header.
+ * Of the numbers B that could be, each is about twice the next, so only one of them gives as many whole blocks as there
+ * are rows of the index.
  */
 const blockSizeIn = (
   shape: (name: string) => readonly number[],
@@ -74,8 +74,8 @@ export const counterIn = (
 }
 
 /**
- * null for a model without a memory outside. `tensors`: where the persistents lie in `state`, which may lack its frozen
- * blocks. `blockSize`: of the model, where it is known.
+ * null for a model without an external memory. `tensors`: where the persistents lie in `state`, which may lack its
+ * frozen blocks. `blockSize`: of the model, where it is known.
  */
 export const outerMemoryOf = (
   tensors: readonly Pick<LayoutEntry, 'name' | 'shape' | 'offset' | 'bytes'>[],

@@ -72,7 +72,7 @@ describe('continuo demo --memory', () => {
       `file:${join(folder, 'x.db')}`,
     ])
     expect(plain).toMatchObject({ code: 1, out: '' })
-    expect(plain.err).toContain('models/demo has no memory outside of its context')
+    expect(plain.err).toContain('models/demo has no external memory')
     const alone = await continuo(['demo', ...LENGTH])
     expect(alone.err).toContain('--characters goes with --memory')
   })

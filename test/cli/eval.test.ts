@@ -159,7 +159,7 @@ describe('continuo generate', () => {
   })
 })
 
-describe('a model with a memory outside', () => {
+describe('a model with an external memory', () => {
   it('has the same chain with no archived block in memory, from a file, from a pipe, and cut anyhow', {
     tags: 'slow',
   }, async () => {

@@ -150,7 +150,7 @@ describe('continuo memory init', () => {
     const none = await continuo(['sessions', '--log', url, '--memory', 'nobody'])
     expect(none).toMatchObject({ code: 1, out: '' })
     const description = (await continuo(['model', 'show', model])).out
-    expect(description).toContain('memory outside  the list has')
+    expect(description).toContain('external memory  the list has')
   })
 
   test('is no end of a session of the plain decoder: it comes in by export and import', { tags: 'slow' }, async () => {
@@ -171,7 +171,7 @@ describe('continuo memory init', () => {
     await done('memory', 'init', model)
     const placed = await done('import', exported, '--log', after!, '--model', model, '--session', 's')
     expect(placed).toContain('at pulse 400')
-    expect(placed).toContain('The plain decoder read it: 400 tokens were taken over into the memory outside')
+    expect(placed).toContain('The plain decoder read it: 400 tokens were taken over into the external memory')
     // What the plain decoder had no positions for.
     await done('feed', text('second.txt', 300), '--log', after!, '--session', 's')
     await run(after!)
@@ -181,7 +181,7 @@ describe('continuo memory init', () => {
   })
 
   test.each([
-    ['a model of another family', writeOther, 'a memory outside of the context is for folders of llama'],
+    ['a model of another family', writeOther, 'an external memory is for folders of llama'],
     ['a model with too few positions', () => writeLlama(60), 'too few for the smallest of the lists'],
   ] as const)('refuses %s', async (_, made, message) => {
     const { code, err } = await continuo(['memory', 'init', made()])

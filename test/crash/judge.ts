@@ -67,7 +67,7 @@ export const generating = async (url: string): Promise<number> => {
 }
 
 /**
- * Sessions whose memory outside has chosen blocks that are not in its list yet, by what they were told and what is
+ * Sessions whose external memory has chosen blocks that are not in its list yet, by what they were told and what is
  * committed.
  */
 export const retrieving = async (url: string): Promise<number> => {

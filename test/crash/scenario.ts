@@ -260,10 +260,10 @@ export const greed = (count: number): readonly (readonly RecordIn[])[] => {
 }
 
 /**
- * For a memory outside: sessions that read on and on and are told what their memory did. Each round ends in a retrieval
- * whose blocks come at the next beat, so whoever is killed leaves some pending. Some rounds archive what is in the
- * window, bring named blocks back (of a session that has them, or of one that has not), fork a session, or begin it
- * anew.
+ * For an external memory: sessions that read on and on and are told what their memory did. Each round ends in a
+ * retrieval whose blocks come at the next beat, so whoever is killed leaves some pending. Some rounds archive what is
+ * in the window, bring named blocks back (of a session that has them, or of one that has not), fork a session, or begin
+ * it anew.
  */
 export const remembering = (count: number): readonly (readonly RecordIn[])[] => {
   let at = 0

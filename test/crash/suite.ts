@@ -75,7 +75,7 @@ export interface CrashPlan {
    */
   readonly inGeneration?: boolean
   /**
-   * Whether a kill must leave a session whose memory outside has chosen blocks that are not in its list yet. Default:
+   * Whether a kill must leave a session whose external memory has chosen blocks that are not in its list yet. Default:
    * no.
    */
   readonly whileRetrieving?: boolean
@@ -107,7 +107,7 @@ export const QUICK_BLOBS: CrashPlan = {
 /** The same with a family whose states have no block of 256 positions: nothing of them goes into the store. */
 const QUICK_WHOLE: CrashPlan = { ...QUICK_BLOBS, points: ['snapshot.captured', 'snapshot.written', 'commit.ended'] }
 
-/** With a memory outside whose blocks sleep, are brought back, archived and forked. */
+/** With an external memory whose blocks sleep, are brought back, archived and forked. */
 export const REMEMBERING: CrashPlan = {
   inGeneration: false,
   whileRetrieving: true,

@@ -70,7 +70,7 @@ describe.runIf(emulated)('more sessions than a device has memory for', () => {
   it.each([
     ['states of one size', () => rwkv7('F32', { L: 2, H: 4, N: 16, F: 40, V: 40, D: { w: 4, a: 4, v: 4, g: 4 } }), 14],
     ['caches that grow', gpt2, 21],
-    ['a memory outside, of which the host has its part', () => writeSetting(SETTINGS[0]!).folder, 90],
+    ['an external memory, of which the host has its part', () => writeSetting(SETTINGS[0]!).folder, 90],
   ])('take turns, leave the device and come back, and have the bits of a large device and of the CPU: %s', async (_, dir, length) => {
     const asked = { dir: dir(), sessions: 7, length }
     const cpu = await ask({ ...asked, device: 'cpu' })

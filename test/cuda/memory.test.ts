@@ -1,5 +1,5 @@
 /**
- * A memory outside on a CUDA device: archived blocks that sleep, contexts that spill, forks and events have the CPU's
+ * An external memory on a CUDA device: archived blocks that sleep, contexts that spill, forks and events have the CPU's
  * bits.
  */
 import { describe, expect, it } from 'vitest'
@@ -51,7 +51,7 @@ it('a session of the plain decoder is taken over on a CUDA device with the bits 
   expect(await importPlain(snapshot, plain, cuda)).toEqual(await importPlain(snapshot, plain, cpu))
 })
 
-describe.skipIf(!hasShared)('a memory outside on a CUDA device', () => {
+describe.skipIf(!hasShared)('an external memory on a CUDA device', () => {
   it('has the bits of the CPU, wherever its blocks and its contexts lie', async () => {
     const { cpu, cuda } = await openBoth(sharedModel('llama-tiny-memory'))
     const expected = await lived(cpu, {})

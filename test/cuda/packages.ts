@@ -144,7 +144,7 @@ export const packages: readonly Package[] = [
   named('Falcon-H1', () => hybrid(falconConfig({ mamba_rms_norm: true })), { bounded: true }),
   named('Nemotron-H', () => hybrid(nemotronConfig()), { bounded: true }),
   ...SETTINGS.map((setting) =>
-    named(`a memory outside: ${setting.name}`, () => writeSetting(setting).folder, { lengths: [90, 41], count: 9 }),
+    named(`an external memory: ${setting.name}`, () => writeSetting(setting).folder, { lengths: [90, 41], count: 9 }),
   ),
   named('an ngram memory', () => writeNgram(1030, randomLearned(3)), { lengths: [150, 41], count: 40 }),
   named('an ngram memory that learns from its draws', () => writeNgram(1024, null, { learn: 'all' }), {

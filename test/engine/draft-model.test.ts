@@ -116,12 +116,12 @@ describe('a draft model that cannot be', () => {
     })
   })
 
-  test('has a memory outside', async () => {
+  test('has an external memory', async () => {
     const draft = await dirOf('memory')
     expect(await errorOf(() => open(small(), { ...on, draftModel: draft }))).toMatchObject({
       code: 'INVALID',
       message:
-        'The draft model has a memory outside of its context (memory.json), expected a plain language model. Name another package, or leave the draft model out.',
+        'The draft model has an external memory (memory.json), expected a plain language model. Name another package, or leave the draft model out.',
     })
   })
 

@@ -1,6 +1,6 @@
 /**
- * One flipped bit in each kind of blob that a session with a memory outside writes, in a store: it is refused by name,
- * and either a worker computes the session again, or `repair` mends it. Nothing of it is seen in chains.
+ * One flipped bit in each kind of blob that a session with an external memory writes, in a store: it is refused by
+ * name, and either a worker computes the session again, or `repair` mends it. Nothing of it is seen in chains.
  */
 import { expect, type TestOptions, test } from 'vitest'
 import type { ChunkInput } from '../../topics/chunks.ts'

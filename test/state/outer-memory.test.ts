@@ -1,4 +1,4 @@
-/** What a snapshot shows of a memory outside by itself, without the model. */
+/** What a snapshot shows of an external memory by itself, without the model. */
 import { describe, expect, test } from 'vitest'
 import { outerMemoryOf } from '../../src/state/outer-memory.ts'
 import { readSnapshotFile } from '../../src/state/snapshot.ts'
@@ -7,7 +7,7 @@ import { randomIds } from '../models/decoder-suite.ts'
 import { SETTINGS, SUMMARIZE, writeSetting } from '../models/outer-memory/outer-memory-settings.ts'
 import { managed } from '../sessions/helpers.ts'
 
-describe.each(SETTINGS)('a memory outside: $name', ({ memory, ...setting }) => {
+describe.each(SETTINGS)('an external memory: $name', ({ memory, ...setting }) => {
   const { block_size: B, window: M, sinks: S } = memory
 
   test('shows by the sizes of its tables what its model says', async () => {

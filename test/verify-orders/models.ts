@@ -39,7 +39,7 @@ export interface Opened {
 
 type Named = Pick<OpenedFamily, 'dir' | 'flags' | 'overflow'> & Pick<Opened, 'residentBytes'>
 
-/** Of the shipped model with a memory outside: about two contexts. */
+/** Of the shipped model with an external memory: about two contexts. */
 const RECALL_BYTES = 4_000_000
 
 const familyAt = async (key: string): Promise<Named> => {

@@ -1,5 +1,5 @@
 /**
- * What a worker tells of memories outside: retrievals by reason, uses and reads by tier, and how long sessions waited.
+ * What a worker tells of external memories: retrievals by reason, uses and reads by tier, and how long sessions waited.
  */
 import { expect, test } from 'vitest'
 import { openPackage } from '../../src/models/open.ts'

@@ -1,4 +1,4 @@
-"""Forward passes over lists: what a memory outside puts before the tokens, and attention whose shares can be changed."""
+"""Forward passes over lists: what an external memory puts before the tokens, and attention whose shares can be changed."""
 import torch
 
 from model import turn

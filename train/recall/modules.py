@@ -1,4 +1,4 @@
-"""The learned modules of a memory outside, with the names that memory.safetensors has."""
+"""The learned modules of an external memory, with the names that memory.safetensors has."""
 import math
 
 import torch

@@ -31,8 +31,7 @@ Status DraftModel::fits(const Model& other) const {
   if (graph.vocabulary() != other.graph.vocabulary())
     return refused("has ", graph.vocabulary(), " tokens, expected the ", other.graph.vocabulary(),
                    " of the model that it guesses for.");
-  if (graph.memory)
-    return refused("has a memory outside of its context (memory.json), expected a plain language model.");
+  if (graph.memory) return refused("has an external memory (memory.json), expected a plain language model.");
   if (executor_->tentative_rows(graph.language->step) == 0)
     return refused(
         "cannot take back what it read, because its experts lie in a store, or by the way it writes its state.");

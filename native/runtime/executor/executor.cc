@@ -57,7 +57,7 @@ size_t Executor::room(const Context& context, size_t block, size_t wanted, std::
   return rows;
 }
 
-// Of the counters that the memory outside raises at its beats.
+// Of the counters that the external memory raises at its beats.
 size_t Executor::room_of_archive(const Context& context, size_t wanted, std::string& reason) const {
   const auto& memory = *model_->graph.memory;
   const auto& all = model_->graph.declarations;

@@ -54,7 +54,7 @@ class HostRows {
 };
 
 // After a step: of each of its contexts what the step's tokens asked and what they gave to tombstones, of all contexts
-// with one download. They are contexts of a model with a memory outside. [runs]
+// with one download. They are contexts of a model with an external memory. [runs]
 std::vector<HostRows> bring_asked(std::span<const Run> runs);
 
 }  // namespace continuo

@@ -1,4 +1,4 @@
-// MemoryController: what happens between two tokens of a context with a memory outside (graph/external_memory.h). It
+// MemoryController: what happens between two tokens of a context with an external memory (graph/external_memory.h). It
 // moves blocks of tokens out of the window, remembers what they were about, brings some of them back, and lays the list
 // of slots that the next token attends to. docs/infinite-context.md has every formula; §n below are its sections.
 //
@@ -30,7 +30,7 @@ struct PlainCache {
   std::vector<float> keys, values, hidden;
 };
 
-// What a stream's event asks of the memory outside: to archive what the window has, or to bring blocks back; without
+// What a stream's event asks of the external memory: to archive what the window has, or to bring blocks back; without
 // `blocks`, those that the memory's policy chooses.
 struct MemoryRequest {
   bool archive = false;

@@ -1,4 +1,4 @@
-// MemoryController: a plain decoder's context becomes one with a memory outside.
+// MemoryController: a plain decoder's context becomes one with an external memory.
 #include <algorithm>
 #include <cmath>
 

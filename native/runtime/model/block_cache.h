@@ -1,5 +1,5 @@
 // Blocks that may sleep: their bytes lie elsewhere, and come back when a context needs them. These are the full blocks
-// of tables that only the host reads (StateSlice::may_sleep): what a memory outside has archived.
+// of tables that only the host reads (StateSlice::may_sleep): what an external memory has archived.
 //
 //   filling ──full──▶ awake ──sleep──▶ asleep ──lent──▶ wanted ──wake──▶ awake
 //                                        ▲                 │

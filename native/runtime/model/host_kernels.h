@@ -1,5 +1,5 @@
 // The functions that the runtime computes on the host with every device: for draws and surprisals from logits, for
-// the shares of a memory's levels, and for the memory outside of a decoder. A backend provides the table
+// the shares of a memory's levels, and for the external memory of a decoder. A backend provides the table
 // (Device::host_kernels).
 #pragma once
 
@@ -8,7 +8,7 @@
 
 namespace continuo {
 
-// Of `unit` over rows of a memory outside: their topics, their questions.
+// Of `unit` over rows of an external memory: their topics, their questions.
 constexpr float unit_eps = 1e-12f;
 
 struct HostKernels {

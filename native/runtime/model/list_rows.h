@@ -1,5 +1,5 @@
-// Rows of the list of slots that a decoder with a memory outside attends to, on their way from where they are kept: as
-// f32, and a key turned to the position that its slot is (op rope).
+// Rows of the list of slots that a decoder with an external memory attends to, on their way from where they are kept:
+// as f32, and a key turned to the position that its slot is (op rope).
 #pragma once
 
 #include <cstddef>

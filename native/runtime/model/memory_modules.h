@@ -1,6 +1,6 @@
-// The learned modules of a memory outside (memory.safetensors): a trimmer scores tokens, a Q-Former sums a block up in
-// a few vectors, heads make tombstones of those, a projector asks for them, a walker goes through the graph of topics.
-// Matrices are [outputs, inputs]; every product is a row sum. They run on the host, between two tokens.
+// The learned modules of an external memory (memory.safetensors): a trimmer scores tokens, a Q-Former sums a block up
+// in a few vectors, heads make tombstones of those, a projector asks for them, a walker goes through the graph of
+// topics. Matrices are [outputs, inputs]; every product is a row sum. They run on the host, between two tokens.
 #pragma once
 
 #include <memory>

@@ -49,7 +49,7 @@ struct StateSlice {
   // Only the host reads the table, which grows along one counter: its blocks lie in the host's memory, and full ones
   // may sleep (block_cache.h).
   bool may_sleep = false;
-  // No op reads or writes the table, only the controller of the memory outside does: it lies in the host's memory
+  // No op reads or writes the table, only the controller of the external memory does: it lies in the host's memory
   // where the device has another one.
   bool on_host = false;
   bool grows() const { return counter != no_name; }
@@ -105,7 +105,7 @@ class Model {
   size_t weight_bytes = 0;          // of all constants
   std::vector<Program> programs;    // [blocks]
   std::optional<FirstState> first;  // where the graph has a block "first"
-  std::unique_ptr<const MemoryModules> modules;  // of the memory outside; null where it has none
+  std::unique_ptr<const MemoryModules> modules;  // of the external memory; null where it has none
   // The experts that the constants of the layout experts are layers of; null where there are none.
   std::shared_ptr<experts::ExpertCache> experts;
   // Of a perspective model with a hyperdimensional memory; else null.

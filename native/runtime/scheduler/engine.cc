@@ -266,8 +266,7 @@ Status Engine::submit(Item item, Answer answer) {
     return refused({Code::misuse, "an earlier call left the context's state unusable; reset or restore it first."});
   const auto& graph = item.context->model().graph;
   if (item.request && std::holds_alternative<MemoryRequest>(*item.request) && !graph.memory)
-    return refused(
-        {Code::refused, "the model has no memory outside of its context, so nothing can be archived or retrieved."});
+    return refused({Code::refused, "the model has no external memory, so nothing can be archived or retrieved."});
   if (const auto* adapt = item.request ? std::get_if<AdaptRequest>(&*item.request) : nullptr) {
     if (!graph.perspective || (!graph.perspective->adaptation && !graph.perspective->memory))
       return refused(

@@ -109,7 +109,7 @@ void Scheduler::run(Executor& executor) {
   });
 }
 
-// Carries out what items ask of the memory outside.
+// Carries out what items ask of the external memory.
 void Scheduler::serve(Executor& executor) {
   for (auto& work : generating_) {
     // What is asked for changes the list, so it need not be laid before.
@@ -331,7 +331,7 @@ void Scheduler::note_routes(Executor& executor) {
   }
 }
 
-// What happens in the memory outside after the tokens of a run.
+// What happens in the external memory after the tokens of a run.
 void Scheduler::remember(Executor& executor, Work& work, const Run& run, const float* hiddens, HostRows rows) {
   const size_t width = executor.model().graph.width(executor.model().graph.language->hidden);
   MemoryController controller(work.context(), executor.pool(), work.result.events, std::move(rows));

@@ -81,7 +81,7 @@ struct ItemResult {
   std::vector<int32_t> experts;     // [generated][layers with experts][rank] where asked for
   Ended ended = Ended::not_early;
   std::optional<AdaptReport> adapted;  // of an adaptation that was not stopped
-  std::vector<MemoryEvent> events;     // what the memory outside did, in order
+  std::vector<MemoryEvent> events;     // what the external memory did, in order
   Head head;                           // of the context, after the item
   // Invalid: the item's tokens do not fit into its context, and no token was fed. Refused: the context's state stopped
   // being finite; the fields above still have the results from before that, for callers in C++. Unavailable: the device

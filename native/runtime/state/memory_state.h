@@ -1,4 +1,4 @@
-// What the whole numbers of a memory outside must have in common, so that the controller can use them as places.
+// What the whole numbers of an external memory must have in common, so that the controller can use them as places.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@ namespace continuo {
 // Whether a state from outside is one that the controller could have left (docs/infinite-context.md, section 4): block
 // numbers in lists, spans of tombstones, offsets of anchors, members of topics. `counters` [slices]; `tables` [slices]:
 // where the state has each table, with as many positions as its counter says. INVALID names the persistent that cannot
-// be. For a model with a memory outside.
+// be. For a model with an external memory.
 Status check_memory_state(const Model& model, std::span<const int64_t> counters,
                           std::span<const std::byte* const> tables);
 

@@ -1,4 +1,4 @@
-// Rows of the list of a memory outside, on the device.
+// Rows of the list of an external memory, on the device.
 #include "backends/cuda/kernels/kernels.h"
 #include "test/cuda/staged.h"
 #include "test/runtime/lists.h"

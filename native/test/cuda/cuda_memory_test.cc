@@ -1,4 +1,4 @@
-// A memory outside on a CUDA device: what its controller reads of a step comes in one piece, and lists are there for
+// An external memory on a CUDA device: what its controller reads of a step comes in one piece, and lists are there for
 // the step that attends to them.
 #include "backends/cpu/device.h"
 #include "backends/cuda/cuda.h"
@@ -81,7 +81,7 @@ class Sessions {
 
 }  // namespace
 
-TEST("cuda memory: sessions with a memory outside that share their steps have the bits of the CPU") {
+TEST("cuda memory: sessions with an external memory that share their steps have the bits of the CPU") {
   Sessions here(*open_cpu(), 6);
   (void)here.process(70, 40);
   const auto want = here.told();

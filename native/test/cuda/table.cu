@@ -284,7 +284,7 @@ void whole(const float* x, int8_t* out, size_t n) {
 
 }  // namespace
 
-// What only the host's memory outside computes has no kernel of this table: dot and attend_shares, and rerotate_kv,
+// What only the host's external memory computes has no kernel of this table: dot and attend_shares, and rerotate_kv,
 // whose rows cuda::lay lays. Nor have the three steps of a split, by which threads of the host share a history.
 const Kernels cuda_kernels{{"cuda", unary<Unary_exp>, unary<Unary_log>, max, sum_exp, finite, staged::softmax, nullptr,
                             unary<Unary_silu>, unary<Unary_gelu>, norm, unit, rope},

@@ -125,7 +125,8 @@ TEST("program: neighbouring ops without state form one stage, and a recurrence i
   CHECK(line == program->code.size() && program->stages.size() < program->code.size());
 }
 
-TEST("program: with a memory outside a step's rows go together, but for a ring that is read or shorter than a block") {
+TEST(
+    "program: with an external memory a step's rows go together, but for a ring that is read or shorter than a block") {
   const auto serial = [](const std::string& text) {
     const auto graph = parse_graph(text);
     CHECK(graph);

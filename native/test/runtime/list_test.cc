@@ -1,4 +1,4 @@
-// Rows of the list of a memory outside, on every instruction set.
+// Rows of the list of an external memory, on every instruction set.
 #include "test/runtime/lists.h"
 
 namespace continuo::test::list_test {

@@ -1,4 +1,4 @@
-// Rows of the list of a memory outside, and what becomes of them, number by number.
+// Rows of the list of an external memory, and what becomes of them, number by number.
 #pragma once
 
 #include <cmath>

@@ -1,4 +1,4 @@
-// The smallest decoder with a memory outside: one layer with one head of 8 channels, whose keys and values are the
+// The smallest decoder with an external memory: one layer with one head of 8 channels, whose keys and values are the
 // embedded token.
 #pragma once
 

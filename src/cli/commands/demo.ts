@@ -149,11 +149,11 @@ export const demo = command({
   about:
     'A model that learns what it reads finds the odd lines of a log of 3,000, and another one reads a tale and continues it, each on an embedded log. With --log, --model or --document there is only the tale. Each further run resumes the session at the pulse where it stood (a pulse is one token read or written) and goes on.',
   flags: {
-    memory: on('show a memory outside instead: facts on the first page of a long text are asked for at its end'),
+    memory: on('show an external memory instead: facts on the first page of a long text are asked for at its end'),
     log: optional('URL', 'the log (default: file:.continuo/demo.db, with --memory file:.continuo/memory.db)'),
     ...tlsFlags,
     ...sealFlags,
-    model: optional('DIR', 'the model (default: the shipped one, of --memory the one with a memory outside)'),
+    model: optional('DIR', 'the model (default: the shipped one, of --memory the one with an external memory)'),
     characters: whole('N', 'with --memory: characters of the text', 1_000_000, { min: 10_000 }),
     document: optional('FILE', 'what the first run reads (default: the shipped tale)'),
   },

@@ -70,7 +70,7 @@ interface Outcome extends Score {
 const tooMany = (tokens: number, positions: number): ContinuoError =>
   new ContinuoError(
     'INVALID',
-    `${tokens} positions exceed the ${positions} of one context. Give a shorter text. A GPT-2 can let attention see a window (--overflow window); a folder of llama, qwen2 or qwen3 can have a memory outside (continuo memory init DIR).`,
+    `${tokens} positions exceed the ${positions} of one context. Give a shorter text. A GPT-2 can let attention see a window (--overflow window); a folder of llama, qwen2 or qwen3 can have an external memory (continuo memory init DIR).`,
   )
 
 const collected = async <T extends Uint8Array | Int32Array>(source: AsyncIterable<T>): Promise<T[]> => {

@@ -41,7 +41,7 @@ interface Admitted extends SessionState {
   readonly taken: boolean
 }
 
-/** The session in the file; one of the plain decoder is taken over into the same decoder with a memory outside. */
+/** The session in the file; one of the plain decoder is taken over into the same decoder with an external memory. */
 const admitted = async (
   file: WholeFile,
   { model, tokenizer }: Pick<ModelPackage, 'model' | 'tokenizer'>,
@@ -150,7 +150,7 @@ export const importSession = command({
               `Session "${shortName(session)}" begins in ${log.url}, partition ${partition}, at pulse ${count(conductor.globalStep)}, chain ${chain}.`,
             )
             if (taken)
-              print(`The plain decoder read it: ${count(takenOver)} tokens were taken over into the memory outside.`)
+              print(`The plain decoder read it: ${count(takenOver)} tokens were taken over into the external memory.`)
           }
         } finally {
           await membership.leave()

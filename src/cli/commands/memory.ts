@@ -60,7 +60,7 @@ const init = async (dir: string) => {
   if (!family.remembers || format === 'gguf')
     throw new ContinuoError(
       'INVALID',
-      `${dir} is a "${config.model_type}" model${format === 'gguf' ? ' in a GGUF file' : ''}; a memory outside of the context is for folders of llama, qwen2 and qwen3.`,
+      `${dir} is a "${config.model_type}" model${format === 'gguf' ? ' in a GGUF file' : ''}; an external memory is for folders of llama, qwen2 and qwen3.`,
     )
   const { vocabSize } = family.build(config, tensors)
   const { max_position_embeddings: positions, num_hidden_layers: layers } = config as Readonly<Record<string, number>>

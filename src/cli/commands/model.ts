@@ -96,7 +96,7 @@ const headLines = (shown: Shown): readonly string[] => {
       'context',
       `${count(shown.contextBytes)} B${bytesPerPosition > 0 && graph.memory === undefined ? `, and ${count(bytesPerPosition)} B a position` : ''}`,
     ],
-    ...(graph.memory === undefined ? [] : [['memory outside', memoryText(graph)]]),
+    ...(graph.memory === undefined ? [] : [['external memory', memoryText(graph)]]),
   ])
 }
 

@@ -125,8 +125,8 @@ const levelRows = ({ session, totals }: Head, stats: MemoryStats | null): string
 }
 
 /**
- * What the memory outside held in a session's newest snapshot, and where its archived blocks lie; null: no snapshot, or
- * no such memory.
+ * What the external memory held in a session's newest snapshot, and where its archived blocks lie; null: no snapshot,
+ * or no such memory.
  */
 const memoryOf = async (
   log: EventLog,
@@ -188,7 +188,7 @@ const showMemory = async (log: EventLog, names: TopicNames, session: string, jso
     say(
       head.snapshot === null
         ? `Session "${shortName(session)}" has no snapshot yet; a clean stop of its worker writes one.`
-        : `The model of session "${shortName(session)}" has no memory outside of its context.`,
+        : `The model of session "${shortName(session)}" has no external memory.`,
     )
     return 1
   }
@@ -215,7 +215,7 @@ export const sessions = command({
     ),
     memory: optional(
       'ID',
-      "this session's memory outside in its newest snapshot: what is attended to, what sleeps, and where that lies",
+      "this session's external memory in its newest snapshot: what is attended to, what sleeps, and where that lies",
     ),
     'input-topic': inputTopicFlag,
   },

@@ -20,7 +20,7 @@ import { choice, on, optional, optionalWhole } from '../flags.ts'
 import { noEvent, plural, preview, printJson, printRow, say, shortName, write } from '../output.ts'
 import { untilSignal } from '../signals.ts'
 
-/** "archive 12", "inject 3, 11": what a memory outside did. */
+/** "archive 12", "inject 3, 11": what an external memory did. */
 const eventText = (event: MemoryEvent): string => {
   if ('blocks' in event) return `${event.type} ${event.blocks.join(', ')}`
   return 'block' in event ? `${event.type} ${event.block}` : event.type

@@ -102,7 +102,7 @@ export const demoMemory = async (demo: MemoryDemo): Promise<ExitCode> => {
   if (loaded.model.outerMemory === null)
     throw new ContinuoError(
       'INVALID',
-      `${modelDir} has no memory outside of its context; demo --memory takes ${recallModel}, or a decoder with a memory.json.`,
+      `${modelDir} has no external memory; demo --memory takes ${recallModel}, or a decoder with a memory.json.`,
     )
   const facts = factsFrom(SEED, FACTS)
   const before = await requestsSoFar(log, names, SESSION, requestName)

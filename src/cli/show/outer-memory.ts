@@ -1,5 +1,5 @@
 /**
- * A memory outside drawn as text: the list of slots from its beginning, then what is not in it, and where that lies.
+ * An external memory drawn as text: the list of slots from its beginning, then what is not in it, and where that lies.
  */
 import type { ArchivePlace } from '../../operators/blobs/archive-places.ts'
 import type { OuterMemoryView } from '../../state/outer-memory.ts'

@@ -16,7 +16,7 @@ export interface Hello {
     readonly text: boolean
     /** Pulses between two firings of each memory level. */
     readonly levels: readonly number[]
-    /** It has a memory outside of its contexts. */
+    /** It has an external memory. */
     readonly outerMemory: boolean
     /** Columns and rows of the torus on which its experts lie. */
     readonly torus: readonly [number, number] | null
@@ -94,7 +94,7 @@ export interface WorkerRow {
   readonly resident: number
   readonly spilled: number
   readonly spillBytes: number
-  /** Archived blocks of memories outside: bytes in memory and in files, and how often one was used from each tier. */
+  /** Archived blocks of external memories: bytes in memory and in files, and how often one was used from each tier. */
   readonly blocks: {
     readonly bytes: number
     readonly fileBytes: number

@@ -97,7 +97,7 @@ export interface PlanOptions {
   readonly tied?: boolean
   /** In front of the names of tensors; default "model.". */
   readonly root?: string
-  /** The memory outside of the context, for families that may have one. */
+  /** The external memory, for families that may have one. */
   readonly memory?: MemoryOption | undefined
 }
 

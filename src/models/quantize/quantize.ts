@@ -198,8 +198,8 @@ const runsOf = (matrices: readonly Matrix[]): readonly (readonly Matrix[])[] => 
 /** Weights in other forms, and lists of them: the copy would carry the whole model twice. */
 const WEIGHTS = /\.(safetensors|bin|pth?|gguf|onnx|h5|msgpack|packed)(\.index\.json)?$/
 /**
- * What a package has beside those: a perspective model's experts, and the modules of a memory outside. Without them the
- * copy is no model.
+ * What a package has beside those: a perspective model's experts, and the modules of an external memory. Without them
+ * the copy is no model.
  */
 const BESIDE: ReadonlySet<string> = new Set(['experts.safetensors', MEMORY_FILE])
 const MOST_SMALL = 64 * 2 ** 20 // Bytes; the largest tokenizers have some 30 MB.

@@ -1,4 +1,4 @@
-/** remembered: what a session's memory outside did in one step, as observations. */
+/** remembered: what a session's external memory did in one step, as observations. */
 import type { MemoryEvent } from '../../../topics/observations.ts'
 import type { WorkResult } from '../../engine/work.ts'
 import type { Head } from '../../state/head.ts'

@@ -108,9 +108,9 @@ const faultOfMemory = (event: Valid['event'], outerMemory: Bounded['outerMemory'
   const asks = event.type === 'archive' || event.type === 'retrieve'
   if (!outerMemory) {
     if (asks)
-      return `The model has no memory outside of its context, and a "${event.type}" event arrived. Only a model with a memory.json takes it.`
+      return `The model has no external memory, and a "${event.type}" event arrived. Only a model with a memory.json takes it.`
     return event.type === 'open' && event.memory
-      ? 'The model has no memory outside of its context, and an "open" event asks what it does. Leave "memory" out.'
+      ? 'The model has no external memory, and an "open" event asks what it does. Leave "memory" out.'
       : null
   }
   if (event.type !== 'retrieve' || event.blocks === undefined) return null

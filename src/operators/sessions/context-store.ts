@@ -32,7 +32,7 @@ export interface AdaptationTime {
 }
 /** Where the contexts of a process are, and how often they moved. */
 export interface ContextStoreStats extends ContextTiersStats {
-  /** null: the model has no memory outside. */
+  /** null: the model has no external memory. */
   readonly blocks: BlockCacheStats | null
   /** Retrievals of archived blocks by their reason, replays included. */
   readonly retrievals: Readonly<Record<string, number>>

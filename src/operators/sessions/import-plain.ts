@@ -1,5 +1,5 @@
 /**
- * A session of a plain decoder goes on in the same decoder with a memory outside (docs/infinite-context.md): keys are
+ * A session of a plain decoder goes on in the same decoder with an external memory (docs/infinite-context.md): keys are
  * turned back and lie in the window and in archived blocks, as if the tokens had been read there. What needs their
  * hidden vectors begins anew: topics and what is asked.
  */

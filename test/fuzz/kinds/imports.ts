@@ -33,7 +33,7 @@ interface Base {
 }
 
 const request = { type: 'generate', requestId: 'q', maxTokens: TOKENS, seed: 1 }
-/** Every table that a memory outside can have: topics of a Q-Former, a trimmer, and blocks that come a beat later. */
+/** Every table that an external memory can have: topics of a Q-Former, a trimmer, and blocks that come a beat later. */
 const [everything] = SETTINGS.filter(({ name }) => name === 'topics of a Q-Former, and a walker, a beat later')
 const BASES: Readonly<Record<string, Base>> = {
   rwkv7: {

@@ -328,7 +328,7 @@ describe('a memory.json beside', () => {
     const { model_type } = JSON.parse(Buffer.from(files['config.json']!).toString()) as { model_type: string }
     expect(await refusal({ ...files, 'memory.json': json })).toEqual({
       code: 'INVALID',
-      message: `DIR/memory.json is there, but a "${model_type}" model keeps no memory outside of its context: only llama, qwen2 and qwen3 do. Take the file away.`,
+      message: `DIR/memory.json is there, but a "${model_type}" model keeps no external memory: only llama, qwen2 and qwen3 do. Take the file away.`,
     })
   })
 

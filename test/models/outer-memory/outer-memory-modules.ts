@@ -1,5 +1,5 @@
 /**
- * The learned modules of a memory outside in double precision, and random ones
+ * The learned modules of an external memory in double precision, and random ones
  * (docs/infinite-context.md#learned-modules).
  */
 import { random, type Tensor, type Tensors } from '../../engine/safetensors.ts'

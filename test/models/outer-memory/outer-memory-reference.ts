@@ -1,7 +1,7 @@
 /**
- * A decoder with a memory outside in double precision (docs/infinite-context.md), written from its formulas, one token
- * after the other. It keeps every token for ever and lays the whole list anew for each; it shares nothing with the
- * engine.
+ * A decoder with an external memory in double precision (docs/infinite-context.md), written from its formulas, one
+ * token after the other. It keeps every token for ever and lays the whole list anew for each; it shares nothing with
+ * the engine.
  */
 import type { Tensors } from '../../engine/safetensors.ts'
 import {

@@ -1,4 +1,4 @@
-/** Small decoders with a memory outside, of every kind of setting. */
+/** Small decoders with an external memory, of every kind of setting. */
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import type { Tensors } from '../../engine/packages.ts'

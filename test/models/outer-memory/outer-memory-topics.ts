@@ -1,5 +1,5 @@
 /**
- * The graph of topics of a memory outside in double precision: its gardener and its walker
+ * The graph of topics of an external memory in double precision: its gardener and its walker
  * (docs/infinite-context.md#topics).
  */
 import { dot, plus, type Vector } from '../float64.ts'

@@ -1,6 +1,6 @@
 /**
- * A memory outside with every kind of setting, against a reference in double precision: events exactly, logits and nats
- * of each token closely.
+ * An external memory with every kind of setting, against a reference in double precision: events exactly, logits and
+ * nats of each token closely.
  */
 import { describe, expect, test } from 'vitest'
 import { planGraph } from '../../../src/engine/plan.ts'
@@ -37,7 +37,7 @@ test('the settings share a key head among one, two, four and eight query heads',
   expect([...new Set(shared)].toSorted((a, b) => a - b)).toEqual([1, 2, 4, 8])
 })
 
-describe.each(SETTINGS)('a memory outside: $name', (setting) => {
+describe.each(SETTINGS)('an external memory: $name', (setting) => {
   test('has a step whose rows go together, so that a CUDA device captures it', async () => {
     const { request } = await describePackage(writeSetting(setting).folder, {}, () => undefined)
     const orders = planGraph(request.graph).flatMap(({ stages }) => stages.map(({ order }) => order))

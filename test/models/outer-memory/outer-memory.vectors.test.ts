@@ -74,7 +74,7 @@ const encoded = (cold: 'f8' | 'f16', block: number, [L, B, G, d]: readonly numbe
   return out
 }
 
-describe.skipIf(!hasShared)('the vectors of a memory outside', () => {
+describe.skipIf(!hasShared)('the vectors of an external memory', () => {
   test('keys turn by these increments', () => {
     for (const { config, increments } of json<Vectors>('vectors.json').rope)
       expect(ropeIncrements(ropeOf(config as never), config.head_dim)).toEqual(increments)

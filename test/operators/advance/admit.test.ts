@@ -111,7 +111,7 @@ const hostile: Readonly<Record<string, readonly [Forgery, RegExp]>> = {
   ],
   'archived blocks that its model cannot have': [
     { head: (head) => ({ ...head, archived: 1 }) },
-    /it counts 1 archived blocks, and the model has no memory outside of its context/,
+    /it counts 1 archived blocks, and the model has no external memory/,
   ],
   'a member too many': [{ head: (head) => ({ ...head, evil: 1 }) }, /has no readable header/],
 }
@@ -147,7 +147,7 @@ describe('a session in a file', () => {
   })
 })
 
-describe('a session with a memory outside, in a file', () => {
+describe('a session with an external memory, in a file', () => {
   const archivedAs = (archived: number): Forgery => ({ head: (head) => ({ ...head, archived }) })
   /** A session of 100 tokens in blocks of 8, of which 10 are archived. */
   const use = async (claim: (model: Model, blob: Uint8Array) => Promise<void>): Promise<void> => {

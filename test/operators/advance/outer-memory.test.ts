@@ -1,5 +1,5 @@
 /**
- * A model with a memory outside of its context, on a stream: its events, what it tells, and that every way to the same
+ * A model with an external memory, on a stream: its events, what it tells, and that every way to the same
  * place is the same.
  */
 import { readdirSync, readFileSync } from 'node:fs'
@@ -39,7 +39,7 @@ const plain = (events: readonly object[]) =>
     Object.fromEntries(Object.entries(each).filter(([name]) => !['distance', 'k_norm', 'v_norm'].includes(name))),
   )
 
-describe.skipIf(!hasShared)('a memory outside, on a stream', () => {
+describe.skipIf(!hasShared)('an external memory, on a stream', () => {
   let shared: ModelPackage
   beforeAll(async () => {
     shared = await openPackage(sharedModel(NAME), { threads: 2, keepPacked: false })

@@ -1,5 +1,5 @@
 /**
- * Archived blocks of a memory outside, wherever they lie: in memory, in files of the process, in the blob store. No
+ * Archived blocks of an external memory, wherever they lie: in memory, in files of the process, in the blob store. No
  * result knows it.
  *
  * @module-tag slow

@@ -1,6 +1,7 @@
 /**
- * The whole numbers of a memory outside in a file from somebody else. The controller goes by them from token to token,
- * so a state whose numbers contradict each other is refused when it is loaded, by a sentence that names the tensor.
+ * The whole numbers of an external memory in a file from somebody else. The controller goes by them from token to
+ * token, so a state whose numbers contradict each other is refused when it is loaded, by a sentence that names the
+ * tensor.
  */
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import type { Model } from '../../../src/engine/types.ts'
@@ -14,7 +15,7 @@ import { randomIds } from '../../models/decoder-suite.ts'
 import { SETTINGS, SUMMARIZE, writeSetting } from '../../models/outer-memory/outer-memory-settings.ts'
 import { type ForgedTensors, forged, numbersOf, putNumbers, resize } from '../../sessions/forged.ts'
 
-/** Topics, a Q-Former, a trimmer, and blocks that come a beat later: every table that a memory outside can have. */
+/** Topics, a Q-Former, a trimmer, and blocks that come a beat later: every table that an external memory can have. */
 const { folder, memory } = (() => {
   const setting = SETTINGS.find(({ name }) => name === 'topics of a Q-Former, and a walker, a beat later')!
   return { folder: writeSetting(setting).folder, memory: setting.memory }
@@ -122,7 +123,7 @@ const HOSTILE: readonly (readonly [string, (tensors: ForgedTensors) => void, Reg
   ],
 ]
 
-describe('the state of a memory outside', () => {
+describe('the state of an external memory', () => {
   let model: Model
   let file: Uint8Array
   beforeAll(async () => {

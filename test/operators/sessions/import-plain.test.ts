@@ -1,4 +1,4 @@
-/** A session of a plain decoder goes on with a memory outside: as if its tokens had been read there. */
+/** A session of a plain decoder goes on with an external memory: as if its tokens had been read there. */
 import { describe, expect, test } from 'vitest'
 import type { Model } from '../../../src/engine/types.ts'
 import { clockOf } from '../../../src/operators/advance/session-state.ts'
@@ -42,7 +42,7 @@ const logitsOf = async (model: Model, state: Uint8Array, clock: Parameters<Model
 }
 
 describe('a session of a plain decoder', () => {
-  test('has in a memory outside what it had, to rounding, with all blocks brought back', async () => {
+  test('has in an external memory what it had, to rounding, with all blocks brought back', async () => {
     const ids = randomIds(101, 27, 5)
     const { model, plain, snapshot } = await opened(EXACT, ids)
     const taken = await importPlain(snapshot, plain, model)

@@ -1,4 +1,4 @@
-// A key or a value for the list of a memory outside (runtime/model/list_rows.h): read as it is kept, widened exactly
+// A key or a value for the list of an external memory (runtime/model/list_rows.h): read as it is kept, widened exactly
 // and, where it is a key, turned to the position of its slot as rope.h does, in one pass.
 #pragma once
 

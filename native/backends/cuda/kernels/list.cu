@@ -1,4 +1,4 @@
-// Lays the list of a memory outside: a block of threads has the key or the value of one slot in one layer.
+// Lays the list of an external memory: a block of threads has the key or the value of one slot in one layer.
 #include "backends/cuda/kernels/launch.h"
 #include "backends/cuda/kernels/list.h"
 

@@ -1,4 +1,4 @@
-// A row of the list of a memory outside, decoded and turned in one pass: what CpuDevice::lay computes.
+// A row of the list of an external memory, decoded and turned in one pass: what CpuDevice::lay computes.
 #pragma once
 
 #include <cstdint>

@@ -5,7 +5,6 @@ import type { ChunkInput } from '../../../topics/chunks.ts'
 import type { Claim } from '../../../topics/state.ts'
 import type { Generated } from '../../../topics/tokens.ts'
 import { within } from '../../aborted.ts'
-import type { Start } from '../../models/chat/thoughts.ts'
 import { bodyOf, Refusal } from '../refusal.ts'
 import { failureOf, SESSION_HEADER, sessionInHeader } from '../service.ts'
 import { type ServerEvent, sendEvents } from '../sse.ts'
@@ -35,20 +34,11 @@ import {
   refuseOnce,
 } from './once.ts'
 import { openAnswer, type Piece } from './pieces.ts'
+import { type Prompted, promptProgress } from './progress.ts'
 import { standingOf } from './standing.ts'
 
 /** How long a stream waits for its first token before it sends its headers, ms: by then most of what is refused was. */
 export const OPENING = 1000
-
-/** What is known of a prompt that is in the log. */
-interface Prompted {
-  /** See `Prompt`. */
-  readonly tokens: number | null
-  /** Where the session stood before it. */
-  readonly pulse: number
-  readonly cached: number
-  readonly start: Start
-}
 
 /** The session that was to be forked for a request is not there any more, or stands elsewhere. */
 class PrefixGone extends Error {}
@@ -265,34 +255,11 @@ export const answer = async (
     // comes.
     await within(OPENING, begun)
     reply.headers(headers)
-    /** How far the prompt was read, each time that more of it was, until the first piece is there. */
-    async function* progress(): AsyncGenerator<ServerEvent> {
-      const over = new AbortController()
-      const answered = begun.then(
-        () => null,
-        () => null,
-      )
-      try {
-        const known = await Promise.race([answered, askedOnce.promise])
-        if (known === null) return
-        const { shape, prompted } = known
-        const { pulse, cached } = prompted
-        const total = prompted.tokens ?? ids?.length ?? null
-        const began = performance.now()
-        for (let at: number | null = pulse; ; ) {
-          at = await Promise.race([answered, sessions.moved(session, at, over.signal)])
-          if (at === null) return
-          const processed = Math.min(at - pulse, total ?? Number.POSITIVE_INFINITY)
-          const time_ms = Math.round(performance.now() - began)
-          yield* shape.progress?.({ total, cache: cached, processed, time_ms }) ?? []
-          if (processed === total) return
-        }
-      } finally {
-        over.abort()
-      }
-    }
     async function* told(): AsyncGenerator<ServerEvent> {
-      if (job.tellsProgress) yield* progress()
+      if (job.tellsProgress) {
+        const moved = (at: number, signal: AbortSignal) => sessions.moved(session, at, signal)
+        yield* promptProgress(askedOnce.promise, begun, moved, ids?.length ?? null)
+      }
       const { shape, usage, coming, first } = await begun
       try {
         yield* shape.opening()

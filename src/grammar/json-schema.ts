@@ -271,7 +271,7 @@ export const schemaRule = (schema: unknown): Rule => {
     const { pattern, format } = found
     const bounded = found.minLength !== undefined || found.maxLength !== undefined
     if (bounded && (pattern !== undefined || format !== undefined))
-      return fail(path, 'bounds of the length stand beside a "pattern" or "format", and both together cannot be had')
+      return fail(path, 'bounds of the length stand beside a "pattern" or "format", and both together are not supported')
     // JSON Schema Validation 2020-12, 7.2.1: a format is an annotation. Who writes both says with the pattern what the
     // format means (zod does).
     if (pattern !== undefined) {
@@ -351,7 +351,7 @@ export const schemaRule = (schema: unknown): Rule => {
     const chosen = combining === 'enum' || combining === 'const'
     const beside = keys.find((key) => key !== combining && !(chosen && key === 'type'))
     if (beside !== undefined)
-      return fail(path, `${JSON.stringify(beside)} stands beside "${combining}", and both together cannot be had`)
+      return fail(path, `${JSON.stringify(beside)} stands beside "${combining}", and both together are not supported`)
     switch (combining) {
       case '$ref':
         return referred(found.$ref, path)

@@ -83,7 +83,7 @@ async function* forcing(
       if (run.ids[0] !== rest[at])
         throw new Refusal(
           400,
-          `The token ${rest[at]} of the prompt is so unlikely that its alternatives cannot be had. Ask for "logprobs": 0.`,
+          `The token ${rest[at]} of the prompt is so unlikely that its alternatives are not known. Ask for "logprobs": 0.`,
           { param: 'logprobs' },
         )
       at += 1

@@ -271,7 +271,10 @@ export const schemaRule = (schema: unknown): Rule => {
     const { pattern, format } = found
     const bounded = found.minLength !== undefined || found.maxLength !== undefined
     if (bounded && (pattern !== undefined || format !== undefined))
-      return fail(path, 'bounds of the length stand beside a "pattern" or "format", and both together are not supported')
+      return fail(
+        path,
+        'bounds of the length stand beside a "pattern" or "format", and both together are not supported',
+      )
     // JSON Schema Validation 2020-12, 7.2.1: a format is an annotation. Who writes both says with the pattern what the
     // format means (zod does).
     if (pattern !== undefined) {

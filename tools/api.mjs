@@ -7,12 +7,10 @@
 import { spawnSync } from 'node:child_process'
 import { join } from 'node:path'
 import { fail, node, root } from './addon.mjs'
+import { installPackages } from './packages.mjs'
 
 const home = join(root, 'tools', 'api')
-const run = (command, args) => {
-  const { status, error } = spawnSync(command, args, { cwd: home, stdio: 'inherit' })
-  if (status !== 0) fail(`${command} ${args.join(' ')} failed${error === undefined ? '.' : `: ${error.message}`}`)
-}
-
-run('npm', ['ci', '--ignore-scripts', '--prefer-offline', '--no-audit', '--no-fund', '--loglevel=error'])
-run(node, [join(home, 'node_modules', 'typedoc', 'bin', 'typedoc'), ...process.argv.slice(2)])
+installPackages(home, 'Installing TypeDoc, for the reference alone …')
+const typedoc = join(home, 'node_modules', 'typedoc', 'bin', 'typedoc')
+const { status, error } = spawnSync(node, [typedoc, ...process.argv.slice(2)], { cwd: home, stdio: 'inherit' })
+if (status !== 0) fail(`TypeDoc failed${error === undefined ? '.' : `: ${error.message}`}`)

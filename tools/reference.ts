@@ -1,6 +1,6 @@
 /**
  * Writes the pages that are made from code: docs/commands.md and docs/events.md. With `--check` it writes nothing, and
- * ends with 1 where a page is not what it would write; `test/docs.test.ts` asks the same.
+ * ends with 1 where a page is not what it would write; `test/tools/reference.test.ts` asks the same.
  */
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'

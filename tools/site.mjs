@@ -4,29 +4,13 @@
 //
 // VitePress is a package of its own, so that set-up need not install it; it is installed here, where its lock file
 // changed.
-import { spawnSync } from 'node:child_process'
-import { createHash } from 'node:crypto'
-import { existsSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { pathToFileURL } from 'node:url'
 import { parseArgs } from 'node:util'
 import { fail, root } from './addon.mjs'
+import { installPackages } from './packages.mjs'
 
 const site = join(root, 'tools', 'site')
-const at = (...names) => join(site, 'node_modules', ...names)
-
-const install = () => {
-  const lock = createHash('sha256')
-    .update(readFileSync(join(site, 'package-lock.json')))
-    .digest('hex')
-  const stamp = at('.continuo-lock')
-  if (existsSync(stamp) && readFileSync(stamp, 'utf8') === lock) return
-  console.log('Installing VitePress, 103 MB, for the site alone …')
-  const flags = ['--ignore-scripts', '--prefer-offline', '--no-audit', '--no-fund', '--loglevel=error']
-  const { status, error } = spawnSync('npm', ['ci', ...flags], { cwd: site, stdio: 'inherit' })
-  if (status !== 0) fail(`npm ci in tools/site failed${error === undefined ? '.' : `: ${error.message}`}`)
-  writeFileSync(stamp, lock)
-}
 
 const { values } = (() => {
   try {
@@ -35,8 +19,10 @@ const { values } = (() => {
     return fail(`${error.message}: npm run docs takes --build or --port N.`)
   }
 })()
-install()
-const { build, createServer } = await import(pathToFileURL(at('vitepress', 'dist', 'node', 'index.js')))
+installPackages(site, 'Installing VitePress, 103 MB, for the site alone …')
+const { build, createServer } = await import(
+  pathToFileURL(join(site, 'node_modules', 'vitepress', 'dist', 'node', 'index.js'))
+)
 if (values.build) {
   await build(site).catch(({ message }) => fail(message))
   console.log('The site is in tools/site/dist.')

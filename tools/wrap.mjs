@@ -28,11 +28,16 @@ const filled = (words, first, rest) => {
   return [...lines, line]
 }
 
-/**
- * Words between spaces; a `span` of code or a [link](with spaces) is one word in documents, for no renderer joins its
- * halves as they were.
- */
-const wordsOf = (text) => text.trim().split(/ +/)
+/** What begins a list, a quotation or a heading at the start of a line, be it a word of a sentence or a plus. */
+const MARKER = /^(?:[-*+>]|#+|\d+[.)])$/
+
+/** The parts of a text that may begin a line: its words, a marker together with the word before it. */
+const wordsOf = (text) => {
+  const words = []
+  for (const word of text.trim().split(/ +/))
+    words.push(words.length > 0 && MARKER.test(word) ? `${words.pop()} ${word}` : word)
+  return words
+}
 
 /**
  * Lines of prose with each paragraph filled that has a line too long. `indent` stands before each line. A line that
@@ -44,9 +49,9 @@ const wrapped = (lines, indent) => {
   let isCode = false
   for (let at = 0; at < lines.length; ) {
     const line = lines[at]
-    if (/^\s*```/.test(line)) isCode = !isCode
+    if (/^\s*\x60{3}/.test(line)) isCode = !isCode
     const item =
-      /^( *(?:[-*]|\d+\.) +)\S/.exec(line)?.[1] ?? (/^ {2,}|^[|#<>@]|^\s*$|^\s*```|[│─┌└├▶]/.test(line) ? null : '')
+      /^( *(?:[-*]|\d+\.) +)\S/.exec(line)?.[1] ?? (/^ {2,}|^[|#<>@]|^\s*$|^\s*\x60{3}|[│─┌└├▶]/.test(line) ? null : '')
     if (isCode || item === null) {
       out.push(indent + line)
       at += 1
@@ -57,7 +62,7 @@ const wrapped = (lines, indent) => {
     while (
       end < lines.length &&
       lines[end].startsWith(hanging) &&
-      !/^\s*$|^ *(?:[-*]|\d+\.) +\S|^ *[|#<>@]|^ *```|[│─┌└├▶]/.test(lines[end]) &&
+      !/^\s*$|^ *(?:[-*]|\d+\.) +\S|^ *[|#<>@]|^ *\x60{3}|[│─┌└├▶]/.test(lines[end]) &&
       !/^ /.test(lines[end].slice(hanging.length))
     )
       end += 1
@@ -77,7 +82,8 @@ const wrapped = (lines, indent) => {
 const document = (text) => wrapped(text.split('\n'), '').join('\n')
 
 /**
- * Whether a text behind this line of code lies in a template, by its backticks. One in a string turns it round: then later comments stay as they are.
+ * Whether a text behind this line of code lies in a template, by its backticks. One in a string turns it round: then
+ * later comments stay as they are.
  */
 const inTemplate = (was, line) => ((line.match(/(?<!\\)`/g)?.length ?? 0) % 2 === 1 ? !was : was)
 

@@ -14,9 +14,6 @@
 
 namespace continuo {
 
-// The most elements of a tensor. Like max_extent: more than any model needs, and no size in bytes overflows 64 bits.
-constexpr uint64_t max_elements = uint64_t{1} << 40;
-
 class Reader {
  public:
   using Value = json::Value;

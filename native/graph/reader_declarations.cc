@@ -12,6 +12,8 @@ namespace continuo {
 
 namespace {
 
+// The most elements of a tensor. Like max_extent: more than any model needs, and no size in bytes overflows 64 bits.
+constexpr uint64_t max_elements = uint64_t{1} << 40;
 // Bytes of a table that grows along one counter, at its bound: it takes memory for the positions that it has.
 constexpr uint64_t max_grown_bytes = uint64_t{1} << 52;
 constexpr size_t max_view_parts = 1024;

@@ -9,9 +9,7 @@ import { claimsBehind } from '../pipeline/once.ts'
 import { causeOf, type Output, type Tokenized } from '../types.ts'
 import { AdaptingStopped, adaptedIn } from './adapted.ts'
 import { memoryObservations } from './memory-observations.ts'
-import { alone, type Inference, moved, type SessionState, settingsOf } from './session-state.ts'
-
-const NO_TOKENS = new Int32Array(0)
+import { alone, type Inference, moved, NO_TOKENS, type SessionState, settingsOf } from './session-state.ts'
 
 /**
  * The head behind the last step of an event: its text may count for a request by a rule, which begins the count anew,

@@ -9,11 +9,10 @@ import { createDetokenizer, NO_TEXT } from './detokenize.ts'
 import { alternativesIn, drawing, followsItself } from './drawing.ts'
 import { memoryObservations } from './memory-observations.ts'
 import { perspectivesIn } from './perspectives.ts'
-import { clockOf, type Inference, moved, remember, type SessionState } from './session-state.ts'
+import { clockOf, type Inference, moved, NO_TOKENS, remember, type SessionState } from './session-state.ts'
 import { spanFrom } from './spans.ts'
 
 const NO_BYTES = new Uint8Array(0)
-const NO_TOKENS = new Int32Array(0)
 
 /** The ids that end a generation: the package's, else the tokenizer's one, and those of the request. */
 export const endsOf = ({ ignoreEnd, stopTokens }: Generate, { model, tokenizer }: Inference): readonly number[] => {

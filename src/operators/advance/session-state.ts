@@ -40,6 +40,9 @@ export const alone = <T>(
   call: () => Promise<T>,
 ): Promise<T> => (run === undefined ? call() : run(context, call))
 
+/** Of items that give nothing to read. */
+export const NO_TOKENS = new Int32Array(0)
+
 /** A session in memory: its head after the last step, its context, and what that was fed last. */
 export interface SessionState {
   head: Head

@@ -7,9 +7,7 @@ import type { Model } from '../../engine/types.ts'
 import type { PlainCache } from '../../engine/work.ts'
 import { ContinuoError } from '../../errors.ts'
 import type { Snapshot } from '../../state/snapshot.ts'
-import { clockOf } from '../advance/session-state.ts'
-
-const NO_TOKENS = new Int32Array(0)
+import { clockOf, NO_TOKENS } from '../advance/session-state.ts'
 
 const cacheIn = ({ head, state }: Snapshot, plain: Model): PlainCache => {
   const entries = plain.layout.tensors(state)

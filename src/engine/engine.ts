@@ -29,8 +29,8 @@ import { type LoadRequest, openWeights, speculate, type TextIdentity } from './w
 import type { WorkItem, WorkResult } from './work.ts'
 
 /**
- * What a context takes before its first token, in bytes. Windows and segments stand in no tensor, so nothing else
- * bounds them. A state is hashed and copied in one piece by snapshots and spilling.
+ * Bytes of a context before its first token, at most. Windows and segments have no tensor in the file, so nothing else
+ * bounds their size. A state is hashed and copied in one piece by snapshots and spilling.
  */
 const maxStateBytes = 2 ** 30
 /** An item that was taken is refused only where its context fails by what it computes. */

@@ -57,7 +57,8 @@ export interface StoredRecord {
 }
 
 /**
- * `next` is the position after the batch. It may move on while `records` is empty: markers, aborted or trimmed records.
+ * `next` is the position after the batch. `next` may move on while `records` is empty: markers, aborted or trimmed
+ * records.
  */
 export interface Batch {
   /** In the order of their offsets. */

@@ -1,4 +1,4 @@
-// What the whole numbers of an external memory must have in common, so that the controller can use them as places.
+// Rules that the integer tables of an external memory keep, so that the controller can use their entries as indices.
 #pragma once
 
 #include <cstddef>

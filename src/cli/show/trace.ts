@@ -32,8 +32,8 @@ const total = (entries: readonly { readonly microseconds: number }[]): number =>
   entries.reduce((sum, { microseconds }) => sum + microseconds, 0)
 
 /**
- * `token`, the name of the one i32 that a row of block "step" takes. Throws INVALID where a step cannot be fed `tokens`
- * of them.
+ * `token`: the name of the input of block "step", one i32 a row. Throws INVALID where a step cannot take that many
+ * tokens.
  */
 export const traceInput = (graph: Graph, plans: readonly BlockPlan[], tokens: number): string => {
   const name = graph.blocks.find((block) => block.name === 'step')?.inputs ?? []

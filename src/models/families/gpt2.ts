@@ -5,8 +5,8 @@
  * heads, F channels inside the MLP, P positions, V tokens.
  *
  * Tensor names stand with `transformer.` in front, or without. The four projections of a layer are `Conv1D`: stored
- * [inputs, outputs], y = x · W + b. In packages that Continuo quantised they have outputs first, like every quantised
- * matrix, and in GGUF files too.
+ * [inputs, outputs], y = x · W + b. In packages that Continuo quantised, and in GGUF files, the stored
+ * matrices are [outputs, inputs], like every quantised matrix.
  */
 import { z } from 'zod'
 import { buildGraph } from '../../engine/builder.ts'

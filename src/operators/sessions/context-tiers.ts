@@ -375,8 +375,8 @@ export const createContextTiers = (
   }
 
   /**
-   * A fork of a context in memory that shares its first blocks with this one, and how many they are; null where there
-   * is none.
+   * A context in memory that shares first blocks with this one through forks, and the number of shared blocks of each
+   * table; null where there is no such context.
    */
   const sharing = (entry: Entry): { real: EngineContext; kept: readonly number[] } | null => {
     for (const { real, busy, leaving: goes, broken, pages } of entry.kin) {

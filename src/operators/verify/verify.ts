@@ -208,8 +208,8 @@ const verifySessions = async (audit: Audit, ids: readonly string[]): Promise<voi
 }
 
 /**
- * The steps of one event, or the one that set its session aside because stored state was lost: that follows from
- * nothing in the events, so the dead letter that says so is obeyed.
+ * The steps of one event. Where the log's dead letter says that the event set its session aside because stored state
+ * was lost, that one step: a loss does not follow from the events, so it is taken from the dead letter.
  */
 async function* steps(
   { deadLetters, engine }: Audit,

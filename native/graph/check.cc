@@ -232,13 +232,19 @@ Status find_language_model(Graph& graph) {
   model.hidden = *hidden;
   model.previous = *previous;
   model.logits = *logits;
+  const auto* inner = role_of(step, "inner");
+  model.inner = inner ? *inner : model.hidden;
   for (const auto& node : step.nodes) {
-    if (node.out != model.previous) continue;
-    if (node.op != Op::cache_shift || node.in[0].name != model.hidden || !node.state->at.empty()) continue;
-    model.last = node.state->name;
+    if (node.op != Op::cache_shift || !node.state->at.empty()) continue;
+    if (node.out == model.previous && node.in[0].name == model.hidden) model.last = node.state->name;
+    if (inner && node.in[0].name == model.inner) model.inner_last = node.state->name;
   }
   if (model.last == no_name)
     return invalid("graph: \"previous\" must be the cache.shift of \"hidden\", with a persistent of its own.");
+  if (!inner) model.inner_last = model.last;
+  const auto& read = graph.declarations[model.inner];
+  if (model.inner_last == no_name || read.type != Type::f32 || read.shape.size() != 1)
+    return invalid("graph: \"inner\" must be a vector of f32 that a cache.shift puts into a persistent of its own.");
   const auto one = [&](const Block& block) -> const Declaration* {
     return block.inputs.size() == 1 ? &graph.declarations[block.inputs[0]] : nullptr;
   };
@@ -329,6 +335,9 @@ Status check_graph(Graph& graph) {
   }
   if (auto good = find_language_model(graph); !good) return good;
   if (graph.memory && !graph.language) return invalid("graph: only a language model has a memory.");
+  if (graph.memory && graph.width(graph.memory->names.topic_sum) != graph.width(graph.language->inner))
+    return invalid("graph: \"topic.sum\" of the memory needs the width of what block \"step\" returns as its hidden vector, ",
+                   graph.width(graph.language->inner), ".");
   return Done{};
 }
 

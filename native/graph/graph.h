@@ -259,6 +259,8 @@ struct LanguageModel {
   Name previous = no_name;       // f32 [channels]: the hidden vector of the token before, by a cache.shift
   Name last = no_name;           // f32 [channels]: the persistent of that cache.shift
   Name logits = no_name;         // f32 [vocabulary]
+  // What an external memory reads, where it is not `hidden`: f32 [channels], and the persistent of its cache.shift.
+  Name inner = no_name, inner_last = no_name;
 };
 
 struct Graph {

@@ -10,8 +10,8 @@ import { ContinuoError } from '../errors.ts'
 import { packExperts, storeOf } from '../experts/pack.ts'
 import { packedFolder } from '../hub/cache.ts'
 import { cacheDtypeOf, withCacheDtype } from './cache-dtype.ts'
-import { MEMORY_FILE, type OuterMemory, readMemory } from './families/memory-json.ts'
-import { type NgramMemory, withNgramMemory } from './families/ngram-memory.ts'
+import { MEMORY_FILE, type Memories, readMemory } from './families/memory-json.ts'
+import { withNgramMemory } from './families/ngram-memory.ts'
 import type { Family } from './family.ts'
 import { expertTensors, hasExperts, readStore, withExpertStore } from './files/expert-store.ts'
 import { findExperts } from './files/experts-source.ts'
@@ -59,18 +59,11 @@ const overflowOf = (
   throw new ContinuoError('INVALID', `overflow "window" was asked for, but a "${modelType}" model ${why}`)
 }
 
-/**
- * How memory.json of the package settles for its model; undefined: it has none. Throws INVALID for a model that cannot
- * have one.
- */
-const memoryIn = async (
-  { dir, family, config, format }: Package,
-  cacheDtype: CacheDtype,
-): Promise<OuterMemory | NgramMemory | undefined> => {
-  const memory = await readMemory(dir)
-  if (memory === undefined || 'kind' in memory) return memory
-  // It belongs to a model beside this file.
-  if (format === 'gguf') return undefined
+/** What memory.json of the package asks for. Throws INVALID for a model that cannot have it. */
+const memoryIn = async ({ dir, family, config, format }: Package, cacheDtype: CacheDtype): Promise<Memories> => {
+  const { outer, ngram } = await readMemory(dir)
+  // A context that is kept outside belongs to a model beside this file.
+  if (outer === undefined || format === 'gguf') return { ngram }
   const where = join(dir, 'memory.json')
   if (!family.remembers)
     throw new ContinuoError(
@@ -82,7 +75,7 @@ const memoryIn = async (
       'INVALID',
       `cacheDtype "${cacheDtype}" was asked for, but ${where} says by kv_dtype how keys and values are kept. Leave one of them out.`,
     )
-  return memory
+  return { outer, ngram }
 }
 
 /** What a package says of its model; nothing of the weights is read but their headers. */
@@ -105,10 +98,9 @@ const describeWeights = async (
   const modelType = config.model_type
   const overflow = overflowOf(options, modelType, family)
   const cacheDtype = cacheDtypeOf(options.cacheDtype, config)
-  const asked = options.withoutMemory ? undefined : await memoryIn(found, cacheDtype)
-  const [remembered, ngram] = asked !== undefined && 'kind' in asked ? [undefined, asked] : [asked, undefined]
+  const { outer, ngram }: Memories = options.withoutMemory ? {} : await memoryIn(found, cacheDtype)
   const lookAhead = options.experts?.lookAhead ?? true
-  const built = family.build(config, found.tensors, { overflow, memory: remembered?.settle, lookAhead })
+  const built = family.build(config, found.tensors, { overflow, memory: outer?.settle, lookAhead })
   const { vocabSize, levels = [], memory } = built
   for (const note of found.notes) warn(note)
   const learning = ngram === undefined ? built.graph : withNgramMemory(built.graph, ngram, modelType, vocabSize)
@@ -127,7 +119,7 @@ const describeWeights = async (
     cacheDtype: cacheDtype === 'f32' ? undefined : cacheDtype,
     outerMemory: graph.memory,
     ngram,
-    memoryFile: remembered?.modules ?? (ngram?.learned ? join(dir, MEMORY_FILE) : undefined),
+    memoryFile: outer?.modules ?? (ngram?.learned ? join(dir, MEMORY_FILE) : undefined),
     packedFolder: packedFolder(),
     experts:
       store ?? (built.experts && { folder: storeOf(dir), layers: built.experts.layers, digest: built.experts.digest }),

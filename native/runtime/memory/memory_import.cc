@@ -25,6 +25,11 @@ Status MemoryController::take_over(const PlainCache& plain) {
                    " of its last hidden vector, expected as many of the first as of "
                    "the second, a multiple of ",
                    L * C, ", and ", D, ".");
+  const auto& language = *model_.graph.language;
+  if (language.inner != language.hidden)
+    return invalid(
+        "a plain context has none of the tables of the memory that stands behind this model: feed the session's text "
+        "again.");
   if (memory_.qformer || memory_.trimmer > 0)
     return invalid(
         "a plain context has no hidden vectors of its tokens, which the Q-Former and the trimmer of this memory "
@@ -62,7 +67,7 @@ Status MemoryController::take_over(const PlainCache& plain) {
     index_block(from / B);
     while (to - counter(names_.archived) * B + B > memory_.window) archive_block("window");
   }
-  const Name last = model_.graph.language->last;
+  const Name last = language.last;
   const auto& slice = model_.layout[model_.slice_of[last]];
   model_.device_of(slice).upload(context_.data(last), reinterpret_cast<const std::byte*>(plain.hidden.data()),
                                  plain.hidden.size() * sizeof(float));

@@ -276,9 +276,11 @@ void Scheduler::advance(Executor& executor) {
   const size_t width = executor.model().graph.width(language.hidden);
   // Before the hidden vectors are fetched: what was fetched is there until the executor's next call.
   note_routes(executor);
+  const bool remembers = executor.model().graph.memory.has_value();
+  std::vector<float> inner;
+  if (remembers && language.inner != language.hidden) inner = fetch_inner(executor);
   const auto* hiddens = reinterpret_cast<const float*>(
       executor.fetch(language.step, step_value(executor, language.hidden), tokens_.size()));
-  const bool remembers = executor.model().graph.memory.has_value();
   std::vector<HostRows> asked;
   if (remembers) asked = bring_asked(runs_);
   for (size_t run = 0; run < runs_.size(); ++run) {
@@ -289,7 +291,8 @@ void Scheduler::advance(Executor& executor) {
       const size_t row = runs_[run].row + r;
       pass(work, tokens_[row], {hiddens + row * width, width});
     }
-    if (remembers && !work.context().broken) remember(executor, work, runs_[run], hiddens, std::move(asked[run]));
+    if (remembers && !work.context().broken)
+      remember(executor, work, runs_[run], inner.empty() ? hiddens : inner.data(), std::move(asked[run]));
     drafts_.fed(work.context(), std::span(tokens_).subspan(runs_[run].row, runs_[run].rows));
     if (run < judged_.size()) keep_ahead(work, std::move(judged_[run]));
     if (fed) work.fed += runs_[run].rows;
@@ -331,11 +334,19 @@ void Scheduler::note_routes(Executor& executor) {
   }
 }
 
-// What happens in the external memory after the tokens of a run.
-void Scheduler::remember(Executor& executor, Work& work, const Run& run, const float* hiddens, HostRows rows) {
-  const size_t width = executor.model().graph.width(executor.model().graph.language->hidden);
+// Of the rows of the step, what an external memory reads where that is not the hidden vector.
+std::vector<float> Scheduler::fetch_inner(Executor& executor) {
+  const auto& graph = executor.model().graph;
+  const auto* rows = reinterpret_cast<const float*>(
+      executor.fetch(graph.language->step, step_value(executor, graph.language->inner), tokens_.size()));
+  return {rows, rows + tokens_.size() * graph.width(graph.language->inner)};
+}
+
+// What happens in the external memory after the tokens of a run. `inner`: what it reads of each row of the step.
+void Scheduler::remember(Executor& executor, Work& work, const Run& run, const float* inner, HostRows rows) {
+  const size_t width = executor.model().graph.width(executor.model().graph.language->inner);
   MemoryController controller(work.context(), executor.pool(), work.result.events, std::move(rows));
-  for (size_t r = 0; r < run.rows; ++r) controller.take(r, run.rows, {hiddens + (run.row + r) * width, width});
+  for (size_t r = 0; r < run.rows; ++r) controller.take(r, run.rows, {inner + (run.row + r) * width, width});
   controller.finish(tokens_[run.row + run.rows - 1]);
 }
 

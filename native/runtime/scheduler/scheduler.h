@@ -102,7 +102,8 @@ class Scheduler {
   void unpin();
   void serve(Executor& executor);
   void adapt(Executor& executor, Work& work, const AdaptRequest& request);
-  void remember(Executor& executor, Work& work, const Run& run, const float* hiddens, HostRows rows);
+  std::vector<float> fetch_inner(Executor& executor);
+  void remember(Executor& executor, Work& work, const Run& run, const float* inner, HostRows rows);
   void plan(Executor& executor);
   void run(Executor& executor);
   void predict_next(Executor& executor, std::vector<Work*> which);

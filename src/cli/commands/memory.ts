@@ -2,19 +2,28 @@ import { existsSync } from 'node:fs'
 import { join } from 'node:path'
 import { ContinuoError } from '../../errors.ts'
 import { copySynced, writeDurably } from '../../files.ts'
-import { addedIn, defaultMemory, MEMORY_FILE, mostSlots } from '../../models/families/memory-json.ts'
-import { LEARNED, readNgramMemory, withNgramMemory } from '../../models/families/ngram-memory.ts'
+import { MOST_CONFIG_BYTES, readJsonFile } from '../../json.ts'
+import { addedIn, defaultMemory, MEMORY_FILE, mostSlots, readMemoryJson } from '../../models/families/memory-json.ts'
+import { asksForNgram, LEARNED, readNgramMemory, withNgramMemory } from '../../models/families/ngram-memory.ts'
 import { readPackage } from '../../models/files/package.ts'
 import { readText } from '../../models/files/package-text.ts'
 import { command } from '../command.ts'
 import { nearest, on, optional, refuseIdle, usage, whole } from '../flags.ts'
 import { count, print, printJson } from '../output.ts'
 
-const newMemory = (folder: string): string => {
+/**
+ * memory.json of a folder, and what it says already: of the other kind of memory, beside which this one goes. Throws
+ * INVALID where it has this kind.
+ */
+const memoryFile = async (folder: string, kind: 'outer' | 'ngram') => {
   const path = join(folder, 'memory.json')
-  if (existsSync(path))
+  if (!existsSync(path)) return { path }
+  const { json } = await readJsonFile(path, MOST_CONFIG_BYTES)
+  const ngram = asksForNgram(json) ? readNgramMemory(json) : undefined
+  const outer = ngram === undefined ? readMemoryJson(json) : undefined
+  if (kind === 'ngram' ? ngram !== undefined || outer?.ngram !== undefined : outer !== undefined)
     throw new ContinuoError('INVALID', `${path} is there already; take it away, or change it by hand.`)
-  return path
+  return { path, ngram, outer: outer && (json as object) }
 }
 
 /** Contexts that a memory behind a model remembers: more than alone, since it is small beside most models. */
@@ -36,7 +45,7 @@ const learnedFile = async (dir: string): Promise<string> => {
 const initNgram = async (dir: string, slots: number, learned: string | undefined) => {
   const found = await readPackage(dir)
   const { family, config, tensors } = found
-  const path = newMemory(found.dir)
+  const { path, outer } = await memoryFile(found.dir, 'ngram')
   const from = learned === undefined ? null : await learnedFile(learned)
   const to = join(found.dir, MEMORY_FILE)
   if (from !== null && existsSync(to))
@@ -51,12 +60,14 @@ const initNgram = async (dir: string, slots: number, learned: string | undefined
       `${dir} has no tokenizer, and the memory learns what tokens stand for. Add the tokenizer's file, tokenizer.json for example.`,
     )
   if (from !== null) await copySynced(from, to)
-  return { path, memory }
+  if (outer === undefined) return { path, memory }
+  const { kind: _, ...ngram } = memory
+  return { path, memory: { ...outer, ngram } }
 }
 
 const init = async (dir: string) => {
   const { family, config, tensors, format, dir: folder } = await readPackage(dir)
-  const path = newMemory(folder)
+  const { path, ngram } = await memoryFile(folder, 'outer')
   if (!family.remembers || format === 'gguf')
     throw new ContinuoError(
       'INVALID',
@@ -65,14 +76,16 @@ const init = async (dir: string) => {
   const { vocabSize } = family.build(config, tensors)
   const { max_position_embeddings: positions, num_hidden_layers: layers } = config as Readonly<Record<string, number>>
   const idOf = await addedIn(folder)
-  const memory = defaultMemory({ layers: layers!, positions: positions!, vocabulary: vocabSize, idOf })
-  return { path, memory, positions: positions! }
+  const outer = defaultMemory({ layers: layers!, positions: positions!, vocabulary: vocabSize, idOf })
+  if (ngram === undefined) return { path, memory: outer, positions: positions! }
+  const { kind: _, ...member } = ngram
+  return { path, memory: { ...outer, ngram: member }, positions: positions! }
 }
 
 export const memory = command({
   name: 'memory',
   about:
-    'init gives a decoder (llama, qwen2, qwen3) a memory without end: it writes memory.json beside the config.json of its folder, with the defaults that fit the model. Everything that runs the folder from then on keeps its context outside. With --ngram it gives a model of any family a memory that learns the text of each session; beside a GGUF file too.',
+    'init gives a decoder (llama, qwen2, qwen3) a memory without end: it writes memory.json beside the config.json of its folder, with the defaults that fit the model. Everything that runs the folder from then on keeps its context outside. With --ngram it gives a model of any family a memory that learns the text of each session; beside a GGUF file too. A folder may have both.',
   args: [
     { name: 'ACTION', help: 'init', required: true },
     { name: 'DIR', help: 'folder of a model', required: true },
@@ -104,7 +117,7 @@ export const memory = command({
       if (flags.json) printJson({ path, memory })
       else
         print(
-          `Wrote ${path}. Each session learns the text that it reads: ${count(memory.slots)} contexts at a time. continuo model show ${dir} says how large a context is.`,
+          `Wrote ${path}. Each session learns the text that it reads: ${count(flags.slots)} contexts at a time. continuo model show ${dir} says how large a context is.`,
         )
       return 0
     }

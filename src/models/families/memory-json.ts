@@ -8,7 +8,7 @@ import { z } from 'zod'
 import { ContinuoError } from '../../errors.ts'
 import { type SchemaFault, schemaFault } from '../../issues.ts'
 import { MOST_CONFIG_BYTES, MOST_TOKENIZER_BYTES, readJsonFile } from '../../json.ts'
-import { asksForNgram, type NgramMemory, readNgramMemory } from './ngram-memory.ts'
+import { asksForNgram, type NgramMemory, ngramMember, readNgramMemory } from './ngram-memory.ts'
 
 const count = (least: number, most: number) => z.int().min(least).max(most)
 const width = count(1, 65_536)
@@ -73,6 +73,8 @@ const schema = z.strictObject({
     .nullable()
     .default(null),
   projector: z.strictObject({ width }).nullable().default(null),
+  /** A memory that learns the text of each session, behind the model (docs/ngram.md). */
+  ngram: ngramMember.optional(),
   graph: z
     .strictObject({
       max_virtual: count(1, 4096),
@@ -94,7 +96,7 @@ const schema = z.strictObject({
 export type MemoryJson = z.infer<typeof schema>
 
 /** memory.json of a model: layers are numbers, tokens are ids or null. */
-export interface MemorySettings extends Omit<MemoryJson, 'tombstones' | 'retrieval' | 'tokens'> {
+export interface MemorySettings extends Omit<MemoryJson, 'tombstones' | 'retrieval' | 'tokens' | 'ngram'> {
   readonly tombstones: Omit<MemoryJson['tombstones'], 'layers'> & { readonly layers: readonly number[] }
   readonly retrieval: Omit<MemoryJson['retrieval'], 'layers'> & { readonly layers: readonly number[] }
   readonly tokens: { readonly summarize: number | null; readonly retrieve: number | null }
@@ -172,7 +174,7 @@ export type MemoryOption = (model: Omit<MemoryModel, 'idOf'>) => MemorySettings
 
 /** Throws INVALID where the settings do not fit the model. */
 export const memoryFor = (
-  memory: MemoryJson,
+  { ngram: _, ...memory }: MemoryJson,
   { layers: L, positions, vocabulary, idOf }: MemoryModel,
 ): MemorySettings => {
   const layersOf = (where: string, told: readonly number[] | null): readonly number[] => {
@@ -275,21 +277,24 @@ export interface OuterMemory {
 /** Beside memory.json: the tensors that it asks for. */
 export const MEMORY_FILE = 'memory.safetensors'
 
-/**
- * memory.json of a folder, for a context kept outside or for an ngram memory; undefined: it has none. Throws INVALID
- * for one that cannot be.
- */
-export const readMemory = async (dir: string): Promise<OuterMemory | NgramMemory | undefined> => {
+/** What memory.json of a folder asks for: a context kept outside, an ngram memory, or both. */
+export interface Memories {
+  readonly outer?: OuterMemory | undefined
+  readonly ngram?: NgramMemory | undefined
+}
+
+/** What memory.json of a folder asks for; neither: the folder has none. Throws INVALID for one that cannot be. */
+export const readMemory = async (dir: string): Promise<Memories> => {
   const path = join(dir, 'memory.json')
-  if (!existsSync(path)) return undefined
+  if (!existsSync(path)) return {}
   const { json } = await readJsonFile(path, MOST_CONFIG_BYTES)
   const modules = join(dir, MEMORY_FILE)
-  if (asksForNgram(json)) {
-    const ngram = readNgramMemory(json)
+  const learned = (ngram: NgramMemory): NgramMemory => {
     if (ngram.learned && !existsSync(modules))
       refuse(`it says "learned": true, but ${modules} is not there. Put it there, or take "learned" away.`)
     return ngram
   }
+  if (asksForNgram(json)) return { ngram: learned(readNgramMemory(json)) }
   const memory = readMemoryJson(json)
   if (hasModules(memory) && !existsSync(modules))
     refuse(
@@ -297,7 +302,10 @@ export const readMemory = async (dir: string): Promise<OuterMemory | NgramMemory
     )
   const idOf = await addedIn(dir)
   return {
-    settle: (model) => memoryFor(memory, { ...model, idOf }),
-    modules: hasModules(memory) ? modules : null,
+    outer: {
+      settle: (model) => memoryFor(memory, { ...model, idOf }),
+      modules: hasModules(memory) ? modules : null,
+    },
+    ...(memory.ngram !== undefined && { ngram: learned({ kind: 'ngram', ...memory.ngram }) }),
   }
 }

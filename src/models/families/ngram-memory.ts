@@ -27,13 +27,15 @@ export const ngramLearn = z.enum(NGRAM_LEARN).default('read')
  */
 export const LEARNED = 'learned'
 
-const schema = z.strictObject({
-  kind: z.literal('ngram'),
+/** What memory.json says of it beside an external memory, in the member "ngram". */
+export const ngramMember = z.strictObject({
   slots: ngramSlots,
   learn: ngramLearn,
   /** The memory begins with the numbers in memory.safetensors. */
   learned: z.literal(true).optional(),
 })
+
+const schema = ngramMember.extend({ kind: z.literal('ngram') })
 
 export type NgramMemory = z.infer<typeof schema>
 
@@ -73,7 +75,8 @@ const renamed = (nodes: readonly Node[], from: string, to: string): readonly Nod
 
 /**
  * The graph of a language model with the memory behind it: its step goes on to the logits and through the memory, and
- * what it returns as the hidden vector are the memory's logits. Throws INVALID for a model that cannot have one.
+ * what it returns as the hidden vector are the memory's logits. An external memory goes on reading the hidden vector
+ * itself. Throws INVALID for a model that cannot have one.
  */
 export const withNgramMemory = (
   graph: Graph,
@@ -87,8 +90,7 @@ export const withNgramMemory = (
       `memory.json asks for an ngram memory, but a "${modelType}" model ${why}. Take memory.json away.`,
     )
   }
-  if (graph.memory !== undefined || graph.perspective !== undefined || modelType === 'ngram')
-    refuse('has a memory of its own')
+  if (graph.perspective !== undefined || modelType === 'ngram') refuse('has a memory of its own')
   const step = graph.blocks.find(({ name }) => name === 'step')!
   const predict = graph.blocks.find(({ name }) => name === 'predict')!
   const { hidden, previous } = resultsOf(step) as { hidden: string; previous: string }
@@ -96,6 +98,8 @@ export const withNgramMemory = (
   const [token, input] = [step.inputs[0]!, predict.inputs[0]!]
   const isShift = (node: Node): node is OpNode => 'op' in node && node.op === 'cache.shift' && node.out === previous
   const last = step.nodes.find(isShift)!.state!
+  const remembers = graph.memory !== undefined
+  const gone = new Set(remembers ? [input] : [input, last, previous])
   const sizes = callNative((addon) => addon.ngram(slots))
   const subwords = vocabSize !== NGRAM_TOKENS
   const vector = (kind: 'dynamic' | 'volatile', name: string): Declaration => ({
@@ -112,7 +116,7 @@ export const withNgramMemory = (
   return {
     ...graph,
     declarations: [
-      ...graph.declarations.filter(({ name }) => name !== input && name !== last && name !== previous),
+      ...graph.declarations.filter(({ name }) => !gone.has(name)),
       ...(learned
         ? [{ kind: 'constant', name: 'ngram.learned', shape: [sizes.learned], layout: 'vector', ref: LEARNED } as const]
         : []),
@@ -130,7 +134,7 @@ export const withNgramMemory = (
       {
         ...step,
         nodes: [
-          ...step.nodes.filter((node) => !isShift(node) && !('return' in node)),
+          ...step.nodes.filter((node) => (remembers || !isShift(node)) && !('return' in node)),
           ...renamed(predict.nodes, input, hidden).filter((node) => !('return' in node)),
           {
             op: 'cache.ngram',
@@ -140,7 +144,7 @@ export const withNgramMemory = (
             learn,
           },
           { op: 'cache.shift', in: ['ngram.read'], out: 'ngram.previous', state: 'ngram.last' },
-          { return: { hidden: 'ngram.read', previous: 'ngram.previous' } },
+          { return: { hidden: 'ngram.read', previous: 'ngram.previous', ...(remembers && { inner: hidden }) } },
         ],
       },
       {

@@ -336,8 +336,9 @@ Status check_graph(Graph& graph) {
   if (auto good = find_language_model(graph); !good) return good;
   if (graph.memory && !graph.language) return invalid("graph: only a language model has a memory.");
   if (graph.memory && graph.width(graph.memory->names.topic_sum) != graph.width(graph.language->inner))
-    return invalid("graph: \"topic.sum\" of the memory needs the width of what block \"step\" returns as its hidden vector, ",
-                   graph.width(graph.language->inner), ".");
+    return invalid(
+        "graph: \"topic.sum\" of the memory needs the width of what block \"step\" returns as its hidden vector, ",
+        graph.width(graph.language->inner), ".");
   return Done{};
 }
 

@@ -23,7 +23,7 @@ import {
 import type { HybridConfig } from '../models/hybrids/hybrid-reference.ts'
 import { writeSubwords } from '../models/ngram/subwords.ts'
 import { randomLearned, writeNgram } from '../models/ngram/texts.ts'
-import { SETTINGS, writeSetting } from '../models/outer-memory/outer-memory-settings.ts'
+import { SETTINGS, writeBytes, writeSetting } from '../models/outer-memory/outer-memory-settings.ts'
 import { KIND_NAMES, KINDS, kindTensors, writeTitans } from '../models/titans/titans-packages.ts'
 import { emulated } from './helpers.ts'
 
@@ -146,6 +146,10 @@ export const packages: readonly Package[] = [
   ...SETTINGS.map((setting) =>
     named(`an external memory: ${setting.name}`, () => writeSetting(setting).folder, { lengths: [90, 41], count: 9 }),
   ),
+  named('an external memory before an ngram memory', () => writeBytes(SETTINGS.at(-1)!, { slots: 1024 }), {
+    lengths: [90, 41],
+    count: 9,
+  }),
   named('an ngram memory', () => writeNgram(1030, randomLearned(3)), { lengths: [150, 41], count: 40 }),
   named('an ngram memory that learns from its draws', () => writeNgram(1024, null, { learn: 'all' }), {
     lengths: [60, 9],

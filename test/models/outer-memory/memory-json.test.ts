@@ -105,7 +105,7 @@ const RULES: readonly (readonly [what: string, members: object, sentence: string
   [
     'an unknown member',
     { blocksize: 16 },
-    'Unrecognized key: "blocksize", expected format, block_size, window, sinks, kv_dtype, cold_dtype, anchors, segmentation, tombstones, retrieval, summarize_keep, tokens, trimmer, qformer, projector, graph at most.',
+    'Unrecognized key: "blocksize", expected format, block_size, window, sinks, kv_dtype, cold_dtype, anchors, segmentation, tombstones, retrieval, summarize_keep, tokens, trimmer, qformer, projector, graph, ngram at most.',
   ],
   ...['anchors', 'segmentation', 'tombstones', 'retrieval', 'tokens'].map(
     (part) => [`an unknown member of ${part}`, { [part]: { size: 1 } }, `${part}: Unrecognized key: "size".`] as const,

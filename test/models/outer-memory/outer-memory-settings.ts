@@ -142,3 +142,13 @@ export const writeSetting = (setting: Setting): Written => {
   for (const [name, content] of Object.entries(files)) writeFileSync(join(folder, name), content)
   return { folder, tensors, modules }
 }
+
+/** A setting's package of bytes: with its external memory alone, or with an ngram memory behind it as well. */
+export const writeBytes = (setting: Setting, ngram?: { readonly slots: number }): string => {
+  const config = { ...setting.config, vocab_size: 256 }
+  const { folder } = writeSetting({ ...setting, config })
+  if (ngram === undefined) return folder
+  const memory = { format: 'continuo-memory/1', ...setting.memory, ngram }
+  writeFileSync(join(folder, 'memory.json'), JSON.stringify(memory))
+  return folder
+}

@@ -121,6 +121,7 @@ struct NgramRun {
   // Of subwords what they stand for, else null; base and y are [tokens][texts->count] then, and there is a base.
   const ngram::TokenTexts* texts = nullptr;
   float* kept = nullptr;  // [texts->count]: the base of the last prediction
+  ngram::Kind kind = ngram::Kind::bytes;
 };
 
 // One row of keys and values that a query looks along: positions [first, last). The channels of a position lie at

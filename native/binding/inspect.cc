@@ -163,26 +163,32 @@ Value plan(const CallbackInfo& info) {
   return blocks;
 }
 
-// ngram(slots): the sizes of the tables of an ngram memory with so many slots, of bytes and of subwords.
+// ngram(kind, slots): the sizes of the tables of an ngram memory of "bytes", "small" or "subwords" with so many slots,
+// and of what a package may begin it with: which parts of the mixture that are.
 Value ngram(const CallbackInfo& info) {
   const auto env = info.Env();
-  const auto slots = static_cast<size_t>(info[0].As<Napi::Number>().Int64Value());
+  const std::string name = info[0].As<Napi::String>();
+  const auto slots = static_cast<size_t>(info[1].As<Napi::Number>().Int64Value());
+  const auto kind = name == "small"      ? ngram::Kind::small
+                    : name == "subwords" ? ngram::Kind::subwords
+                                         : ngram::Kind::bytes;
   auto out = Napi::Object::New(env);
-  out.Set("text", static_cast<double>(ngram::words_of(slots)));
-  out.Set("mixture", static_cast<double>(ngram::mixture::numbers));
-  out.Set("learned", static_cast<double>(ngram::learned));
-  out.Set("subwordText", static_cast<double>(ngram::subword_words_of(slots)));
-  out.Set("subwordMixture", static_cast<double>(ngram::subword_mixture::numbers));
+  out.Set("text", static_cast<double>(ngram::words_of(kind, slots)));
+  out.Set("mixture", static_cast<double>(ngram::mixture_numbers(kind)));
+  out.Set("learned", static_cast<double>(ngram::learned_numbers(kind)));
   const auto part = [&](size_t from, size_t count) {
     auto of = Napi::Object::New(env);
     of.Set("from", static_cast<double>(from));
     of.Set("count", static_cast<double>(count));
     return of;
   };
-  auto parts = Napi::Array::New(env);
-  parts.Set(0u, part(ngram::mixture::weights, ngram::learned_weights));
-  parts.Set(1u, part(ngram::mixture::dense, ngram::learned_logits));
-  out.Set("parts", parts);
+  const auto parts = [&]<class Mixture>(Mixture) {
+    auto list = Napi::Array::New(env);
+    list.Set(0u, part(Mixture::weights, Mixture::learned_weights));
+    list.Set(1u, part(Mixture::dense, Mixture::learned_logits));
+    return list;
+  };
+  out.Set("parts", kind == ngram::Kind::small ? parts(ngram::small_mixture{}) : parts(ngram::mixture{}));
   return out;
 }
 

@@ -22,9 +22,15 @@ void need_numbers(Checker& check, size_t i, const std::vector<uint64_t>& expecte
   if (check.ok()) check.need_table(i, expected, type);
 }
 
-void need_mixture(Checker& check, bool subwords) {
-  check.need_state({ngram::mixture_numbers(subwords)}, Type::f32);
+// The mixture of the node; what it is of, told by its size.
+ngram::Kind need_mixture(Checker& check, bool subwords) {
+  const auto state = check.picked(*check.node().state);
+  const auto found = ngram::kind_of(state.empty() ? 0 : state.back());
+  const bool fits = (found == ngram::Kind::subwords) == subwords;
+  const auto kind = fits ? found : subwords ? ngram::Kind::subwords : ngram::Kind::bytes;
+  if (check.ok()) check.need_state({ngram::mixture_numbers(kind)}, Type::f32);
   if (check.ok()) need_whole(check, *check.node().state);
+  return kind;
 }
 
 }  // namespace
@@ -47,9 +53,9 @@ void check_ngram(Checker& check, RowShape& out) {
                       ", expected [slots, ", words, "] with an even number of slots from ", ngram::least_slots, " to ",
                       ngram::most_slots);
   need_numbers(check, 1, {slots[0], words}, Type::i32);
-  if (check.ok())
-    need_numbers(check, 2, {subwords ? ngram::subword_words_of(slots[0]) : ngram::words_of(slots[0])}, Type::i32);
-  if (check.ok()) need_mixture(check, subwords);
+  if (!check.ok()) return;
+  const auto kind = need_mixture(check, subwords);
+  if (check.ok()) need_numbers(check, 2, {ngram::words_of(kind, slots[0])}, Type::i32);
   if (!check.ok()) return;
   out = {{ngram::tokens}, Type::f32};
   if (node.in.size() < 4) return;
@@ -63,16 +69,17 @@ void check_ngram(Checker& check, RowShape& out) {
   need_numbers(check, 4, out.extents, Type::f32);
 }
 
-// in: learned numbers, or nothing. State: the mixture, of bytes or of subwords.
+// in: learned numbers, or nothing. State: the mixture.
 void check_ngram_first(Checker& check, RowShape&) {
   const auto& node = check.node();
   const auto state = check.picked(*node.state);
   if (!check.ok()) return;
-  need_mixture(check, state == std::vector<uint64_t>{ngram::mixture_numbers(true)});
+  const bool subwords = state == std::vector<uint64_t>{ngram::mixture_numbers(ngram::Kind::subwords)};
+  const auto kind = need_mixture(check, subwords);
   if (check.ok() && node.in.size() > 1) check.fail("has ", node.in.size(), " inputs, expected at most one");
   if (!check.ok() || node.in.empty()) return;
   check.need_constant(0, Layout::vector, "a constant vector");
-  if (check.ok()) check.need_shape(0, {ngram::learned});
+  if (check.ok()) check.need_shape(0, {ngram::learned_numbers(kind)});
 }
 
 }  // namespace continuo

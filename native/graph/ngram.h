@@ -29,49 +29,93 @@ constexpr size_t contexts = 22;
 // Tokens that a slot keeps, the most frequent first: each is a vote.
 constexpr size_t ranks = 3;
 constexpr size_t most_votes = contexts * ranks;
-// A row of scales: one of each context, then that of the base's logits, and one of each table of dense logits. Rounded
-// up to whole vectors of the widest instruction set.
 constexpr size_t dense_tables = 4;
-constexpr size_t base_lane = contexts, dense_lane = base_lane + 1, lanes = 32;
-static_assert(dense_lane + dense_tables <= lanes);
 // Counts of a vote: classes of its own, of the others in its slot, and whether it came last.
 constexpr size_t count_classes = 8;
 constexpr size_t confidences = count_classes * count_classes * 2;
 
 constexpr size_t selectors = 8;
-// A function and not an array: device code cannot read an array of constants outside of a function.
-constexpr size_t first_row(size_t selector) {
-  constexpr size_t selector_rows[selectors] = {20, 256, 64, 256, 256, 128, 80, 256};
+
+// Which contexts vote, and how many rows the tables of a mixture have. Functions and not arrays: device code cannot
+// read an array of constants outside of a function.
+struct WholeForm {
+  static constexpr bool small = false;
+  static constexpr size_t contexts = ngram::contexts;
+  static constexpr size_t context(size_t i) { return i; }
+  // A row of scales: rounded up to whole vectors of the widest instruction set.
+  static constexpr size_t lanes = 32;
+  static constexpr size_t fields = 32;  // that are told apart
+  static constexpr size_t rows(size_t selector) {
+    constexpr size_t of[selectors] = {20, 256, 2 * fields, 256, 256, 128, 80, 256};
+    return of[selector];
+  }
+  // Logits by nothing, by the class of the last byte, by coarse classes of the last two, by the number of the field.
+  static constexpr size_t dense_rows(size_t k) {
+    constexpr size_t of[dense_tables] = {1, 16, 64, 16};
+    return of[k];
+  }
+  static constexpr size_t correction_rows = 256;
+};
+
+// A fifth of the state: the contexts that pay where slots are few, and fewer rows.
+struct SmallForm {
+  static constexpr bool small = true;
+  static constexpr size_t contexts = 6;
+  static constexpr size_t context(size_t i) {
+    constexpr size_t of[contexts] = {0, 1, 5, 8, 9, 13};
+    return of[i];
+  }
+  static constexpr size_t lanes = 16;
+  static constexpr size_t fields = 16;
+  static constexpr size_t rows(size_t selector) {
+    constexpr size_t of[selectors] = {20, 16, 2 * fields, 16, 32, 16, 20, 16};
+    return of[selector];
+  }
+  static constexpr size_t dense_rows(size_t k) {
+    constexpr size_t of[dense_tables] = {1, 16, 8, 8};
+    return of[k];
+  }
+  static constexpr size_t correction_rows = 32;
+};
+
+template <class Form> constexpr size_t first_row(size_t selector) {
   size_t rows = 0;
-  for (size_t i = 0; i < selector; ++i) rows += selector_rows[i];
+  for (size_t i = 0; i < selector; ++i) rows += Form::rows(i);
   return rows;
 }
-constexpr size_t scale_rows = first_row(selectors);
+template <class Form> constexpr size_t dense_first(size_t k) {
+  size_t rows = 0;
+  for (size_t i = 0; i < k; ++i) rows += Form::dense_rows(i);
+  return rows;
+}
 
 constexpr size_t match_lengths = 24;
-// Logits by nothing, by the class of the last byte, by coarse classes of the last two, by the number of the field.
-constexpr size_t dense_first(size_t k) {
-  constexpr size_t first[dense_tables] = {0, 1, 17, 81};
-  return first[k];
-}
-constexpr size_t dense_rows = 97;
 // The correction of the likeliest token: rows by context, places along its logit.
-constexpr size_t correction_rows = 256, correction_places = 17, corrections = 2;
+constexpr size_t correction_places = 17, corrections = 2;
 
 // Where the parts of a mixture lie, in numbers. Rows of dense logits have so many columns; it keeps so many of the
 // base's logits, and so many probabilities.
-template <size_t Columns, size_t Base, size_t Shares> struct MixtureOf {
+template <class Of, size_t Columns, size_t Base, size_t Shares> struct MixtureOf {
+  using Form = Of;
   static constexpr size_t columns = Columns;
-  static constexpr size_t weights = 0;                                          // [votes of a slot, confidence]
-  static constexpr size_t weight_squares = weights + most_votes * confidences;  // sums of squared gradients
-  static constexpr size_t scales = weight_squares + most_votes * confidences;   // [row, lane]
-  static constexpr size_t scale_squares = scales + scale_rows * lanes;          // [lane]
-  static constexpr size_t match = scale_squares + lanes;                        // [length]
+  static constexpr size_t votes = Form::contexts * ranks;
+  static constexpr size_t scale_rows = first_row<Form>(selectors), dense_rows = dense_first<Form>(dense_tables);
+  // In a row of scales: each context's, then that of the base's logits, and one of each table of dense logits.
+  static constexpr size_t lanes = Form::lanes, base_lane = Form::contexts, dense_lane = base_lane + 1;
+  static_assert(dense_lane + dense_tables <= lanes);
+  // What a package may begin with: the weights, and of bytes the logits by nothing and by the class of the last byte.
+  static constexpr size_t learned_weights = votes * confidences;
+  static constexpr size_t learned_logits = Columns == tokens ? dense_first<Form>(2) * tokens : 0;
+  static constexpr size_t weights = 0;                                     // [votes of a slot, confidence]
+  static constexpr size_t weight_squares = weights + votes * confidences;  // sums of squared gradients
+  static constexpr size_t scales = weight_squares + votes * confidences;   // [row, lane]
+  static constexpr size_t scale_squares = scales + scale_rows * lanes;     // [lane]
+  static constexpr size_t match = scale_squares + lanes;                   // [length]
   static constexpr size_t match_squares = match + match_lengths;
   static constexpr size_t dense = match_squares + match_lengths;  // [row, column]
   static constexpr size_t correction = dense + dense_rows * columns;
   // The weight of the base's logits, its sum of squared gradients, and of subwords the mean of the logits.
-  static constexpr size_t base_weight = correction + corrections * correction_rows * correction_places;
+  static constexpr size_t base_weight = correction + corrections * Form::correction_rows * correction_places;
   // Of the last prediction: the base, probabilities, the scale of each lane, its correction, and what the base and each
   // table of dense logits counted.
   static constexpr size_t base = base_weight + 8;
@@ -82,24 +126,42 @@ template <size_t Columns, size_t Base, size_t Shares> struct MixtureOf {
   static constexpr size_t numbers = gains + 8;
 };
 // Of bytes: the probability of each.
-using mixture = MixtureOf<tokens, tokens, tokens>;
+using mixture = MixtureOf<WholeForm, tokens, tokens, tokens>;
+using small_mixture = MixtureOf<SmallForm, tokens, tokens, tokens>;
 // Of subwords: those of each class, of each vote, and of the match.
 constexpr size_t vote_shares = (most_votes + 1 + 7) / 8 * 8;
-using subword_mixture = MixtureOf<token_classes, 0, token_classes + vote_shares>;
-constexpr size_t mixture_numbers(bool subwords) { return subwords ? subword_mixture::numbers : mixture::numbers; }
+using subword_mixture = MixtureOf<WholeForm, token_classes, 0, token_classes + vote_shares>;
 
-// What a package of bytes may begin with: the weights, and the logits by nothing and by the class of the last byte.
-constexpr size_t learned_weights = most_votes * confidences, learned_logits = dense_first(2) * tokens;
-constexpr size_t learned = learned_weights + learned_logits;
+// What a mixture is of, told by how many numbers it has.
+enum class Kind : uint8_t { bytes, small, subwords };
+constexpr size_t mixture_numbers(Kind kind) {
+  return kind == Kind::subwords ? subword_mixture::numbers
+         : kind == Kind::small  ? small_mixture::numbers
+                                : mixture::numbers;
+}
+constexpr Kind kind_of(size_t numbers) {
+  return numbers == subword_mixture::numbers ? Kind::subwords
+         : numbers == small_mixture::numbers ? Kind::small
+                                             : Kind::bytes;
+}
+static_assert(mixture::numbers != subword_mixture::numbers && mixture::numbers != small_mixture::numbers);
+
+// Of subwords a package for bytes begins the weights, and its logits are left.
+constexpr size_t learned_numbers(Kind kind) {
+  return kind == Kind::small ? small_mixture::learned_weights + small_mixture::learned_logits
+                             : mixture::learned_weights + mixture::learned_logits;
+}
 
 constexpr size_t least_slots = 1 << 10, most_slots = 1 << 24;
 
-// Sizes of the text's arrays, each a power of two, for so many slots.
+// Sizes of the text's arrays, each a power of two, for so many slots. The text of a small mixture is that of half of
+// its slots: ring_slots.
 struct Arrays {
   size_t ring;     // bytes of text
   size_t places;   // of matches and of lines, entries
   size_t numbers;  // entries
 };
+constexpr size_t ring_slots(Kind kind, size_t slots) { return kind == Kind::small ? slots / 2 : slots; }
 constexpr Arrays arrays_of(size_t slots) {
   size_t ring = 4096;
   while (ring < slots && ring < (1u << 16)) ring *= 2;
@@ -173,6 +235,10 @@ static_assert(sizeof(SubwordText) % 4 == 0);
 constexpr size_t subword_ring(size_t slots) { return arrays_of(slots).ring / 2; }
 constexpr size_t subword_words_of(size_t slots) {
   return words_of(slots) + sizeof(SubwordText) / sizeof(int32_t) + subword_ring(slots);
+}
+
+constexpr size_t words_of(Kind kind, size_t slots) {
+  return kind == Kind::subwords ? subword_words_of(slots) : words_of(ring_slots(kind, slots));
 }
 
 // What the tokens of a vocabulary stand for, [tokens] each: their bytes, one token after the other, where those of each

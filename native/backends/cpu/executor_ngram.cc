@@ -22,6 +22,8 @@ void CpuExecutor::ngram(Space& space, const Instruction& instruction, std::span<
   const auto& axes = model_->graph.declarations[instruction.places[0].table].axes;
   const auto slots = static_cast<size_t>(axes[axes.size() - 2].extent);
   const bool subwords = reads_subwords(*instruction.node);
+  const auto& mixture = model_->graph.declarations[instruction.places.back().table].axes;
+  const ngram::Kind kind = ngram::kind_of(mixture.back().extent);
   const size_t vocabulary = subwords ? texts_.count : ngram::tokens;
   const auto* token = reinterpret_cast<const int32_t*>(value(space, instruction.in[0].id));
   const float* base = instruction.in.size() > 1 ? floats(space, instruction.in[1].id) : nullptr;
@@ -46,16 +48,17 @@ void CpuExecutor::ngram(Space& space, const Instruction& instruction, std::span<
                     .rows = run.rows,
                     .learns = !run.drawn || instruction.node->learns_drawn,
                     .texts = subwords ? &texts_ : nullptr,
-                    .kept = subwords ? of[2] : nullptr});
+                    .kept = subwords ? of[2] : nullptr,
+                    .kind = kind});
   });
 }
 
 void CpuExecutor::ngram_first(Space& space, const Instruction& instruction, std::span<const Run> runs) {
   const float* learned = instruction.in.empty() ? nullptr : model_->constants[instruction.in[0].id].vector();
   const auto& axes = model_->graph.declarations[instruction.places[0].table].axes;
-  const bool subwords = axes.back().extent == ngram::mixture_numbers(true);
+  const ngram::Kind kind = ngram::kind_of(axes.back().extent);
   for (const auto& run : runs) {
-    if (float* mixture = tables(space, instruction, run)[0]) kernels_.ngram_first(mixture, learned, subwords);
+    if (float* mixture = tables(space, instruction, run)[0]) kernels_.ngram_first(mixture, learned, kind);
   }
 }
 

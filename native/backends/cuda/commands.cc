@@ -149,6 +149,7 @@ class Translator {
   void ngram_memory(const Instruction& instruction, Command& c) {
     const auto& axes = model_.graph.declarations[instruction.places[0].table].axes;
     c.slots = narrow(axes[axes.size() - 2].extent);
+    c.levels = narrow(model_.graph.declarations[instruction.places.back().table].axes.back().extent);
     c.count = reads_subwords(*instruction.node) ? 2 : narrow(instruction.in.size() - 1);
     if (const auto* subwords = addresses_.subwords(); c.count == 2 && subwords) {
       c.in[2] = literal(subwords->bytes);

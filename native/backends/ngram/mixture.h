@@ -46,17 +46,17 @@ constexpr float ngram_gain = 0.2f;
 CONTINUO_INLINE constexpr float ngram_dense_step(size_t k) { return k == 1 || k == 2 ? 0.2f : 0.1f; }
 constexpr float ngram_correction_step = 0.16f;
 
-// A memory of bytes.
-struct NgramBytes {
+// A memory of bytes. Of: where the parts of its mixture lie.
+template <class Of> struct NgramBytesOf {
   using Slot = ngram::Slot;
-  using At = ngram::mixture;
+  using At = Of;
   ngram::Reader reader;
   Slot* slots;
   size_t count;
   float* mixture;
 
-  CONTINUO_INLINE explicit NgramBytes(const NgramRun& run)
-      : reader(run.text, run.slots),
+  CONTINUO_INLINE explicit NgramBytesOf(const NgramRun& run)
+      : reader(run.text, ngram::ring_slots(run.kind, run.slots)),
         slots(reinterpret_cast<Slot*>(run.table)),
         count(run.slots),
         mixture(run.mixture) {}
@@ -73,6 +73,9 @@ struct NgramBytes {
   CONTINUO_INLINE uint32_t first_byte(uint32_t token) const { return token; }
   CONTINUO_INLINE void keys(uint64_t (&key)[ngram::contexts]) const { reader.keys(key); }
 };
+
+using NgramBytes = NgramBytesOf<ngram::mixture>;
+using NgramSmall = NgramBytesOf<ngram::small_mixture>;
 
 // A memory of subwords.
 struct NgramSubwords {
@@ -120,10 +123,10 @@ template <class State> CONTINUO_INLINE void ngram_learn_votes(const State& state
   auto& text = state.text();
   float* const mixture = state.mixture;
   const float* const scale = mixture + at::scale;
-  for (size_t lane = 0; lane < ngram::lanes; ++lane) gradient[lane] = 0.0f;
-  const size_t votes = text.votes < ngram::most_votes ? text.votes : ngram::most_votes;
+  for (size_t lane = 0; lane < at::lanes; ++lane) gradient[lane] = 0.0f;
+  const size_t votes = text.votes < at::votes ? text.votes : at::votes;
   for (size_t i = 0; i < votes; ++i) {
-    const size_t j = text.weight[i] < ngram::most_votes * ngram::confidences ? text.weight[i] : 0;
+    const size_t j = text.weight[i] < at::votes * ngram::confidences ? text.weight[i] : 0;
     const size_t context = j / (ngram::confidences * ngram::ranks);
     float& w = mixture[at::weights + j];
     const float e = (state.vote(i) == y ? 1.0f : 0.0f) - state.share(i);
@@ -141,7 +144,7 @@ template <class State> CONTINUO_INLINE void ngram_learn_votes(const State& state
 // `mean`: of the base's logits, by the probabilities of the last prediction. Adds the gradient of its scale.
 template <class State>
 CONTINUO_INLINE void ngram_learn_base(const State& state, float logit, float mean, float* gradient) {
-  gradient[ngram::base_lane] = ngram_gain * (logit - mean);
+  gradient[State::At::base_lane] = ngram_gain * (logit - mean);
   float* const base_weight = state.mixture + State::At::base_weight;
   const float weight = base_weight[0] + ngram_adagrad(base_weight[1], logit - mean, ngram_base_step, ngram_base_floor);
   base_weight[0] = weight < 0.0f ? 0.0f : weight;
@@ -164,12 +167,12 @@ template <class State> CONTINUO_INLINE void ngram_learn_counts(const State& stat
   const size_t place = along >= 0.0f && along < ngram::correction_places - 1 ? static_cast<size_t>(along) : 0;
   const float part = along - static_cast<float>(place);
   for (size_t k = 0; k < ngram::corrections; ++k) {
-    float* row = ngram_row(mixture + at::correction, text.corrected[k], ngram::corrections * ngram::correction_rows,
+    float* row = ngram_row(mixture + at::correction, text.corrected[k], ngram::corrections * at::Form::correction_rows,
                            ngram::correction_places);
     row[place] = fma(ngram_correction_step * error, 1.0f - part, row[place]);
     row[place + 1] = fma(ngram_correction_step * error, part, row[place + 1]);
   }
-  for (size_t c = 0; c < ngram::contexts; ++c) {
+  for (size_t c = 0; c < at::Form::contexts; ++c) {
     if (static_cast<uint32_t>(text.slot[c]) < state.count) count_token(state.slots[text.slot[c]], y);
   }
 }
@@ -181,19 +184,21 @@ CONTINUO_INLINE uint32_t ngram_count_class(uint32_t count) {
 // Which weights, scales and logits the next prediction is made of. `learns`: a context that is new gets a slot.
 template <class State> CONTINUO_INLINE void ngram_ask(const State& state, const uint64_t (&keys)[ngram::contexts],
                                                       const ngram::Ring<uint8_t>& bytes, bool learns) {
+  using at = typename State::At;
+  using Form = typename at::Form;
   auto& text = state.text();
-  uint32_t votes = 0;
-  uint32_t sure[ngram::contexts];
-  for (size_t i = 0; i < ngram::contexts; ++i) {
-    text.slot[i] = keys[i] == 0 ? -1
-                   : learns     ? find_slot(state.slots, state.count, keys[i])
-                                : known_slot(state.slots, state.count, keys[i]);
-    sure[i] = 0;
+  uint32_t votes = 0, order = 0;
+  uint32_t sure[ngram::contexts] = {};
+  for (size_t i = 0; i < Form::contexts; ++i) {
+    const size_t c = Form::context(i);
+    text.slot[i] = keys[c] == 0 ? -1
+                   : learns     ? find_slot(state.slots, state.count, keys[c])
+                                : known_slot(state.slots, state.count, keys[c]);
     if (text.slot[i] < 0) continue;
     const auto& slot = state.slots[text.slot[i]];
     const uint32_t counts[ngram::ranks] = {slot.count_at(0), slot.count_at(1), slot.count_at(2)};
     const uint32_t all = counts[0] + counts[1] + counts[2], others = all - counts[0];
-    if (counts[0] > 0) sure[i] = others == 0 ? (counts[0] > 3 ? 3 : 2) : counts[0] > 2 * others ? 1 : 0;
+    if (counts[0] > 0) sure[c] = others == 0 ? (counts[0] > 3 ? 3 : 2) : counts[0] > 2 * others ? 1 : 0;
     for (uint32_t rank = 0; rank < ngram::ranks && counts[rank] > 0; ++rank, ++votes) {
       const uint32_t confidence =
           ngram_count_class(counts[rank]) * ngram::count_classes + ngram_count_class(all - counts[rank]);
@@ -201,34 +206,38 @@ template <class State> CONTINUO_INLINE void ngram_ask(const State& state, const 
                                                  ((slot.check & 3) == rank));
       state.set_vote(votes, slot.token_at(rank));
     }
+    if (c < 3 && (sure[c] > 0 || counts[0] > others)) order = static_cast<uint32_t>(c) + 1;
   }
   text.votes = votes;
   const uint32_t length = text.match_length, predicted = state.matched();
   const uint32_t of = ngram::class_of(text.position > 0 ? bytes.back(0) : 0),
                  before = ngram::class_of(text.position > 1 ? bytes.back(1) : 0);
-  uint32_t order = 0;
-  for (uint32_t i = 0; i < 3; ++i) {
-    const auto* slot = text.slot[i] < 0 ? nullptr : state.slots + text.slot[i];
-    if (sure[i] > 0 || (slot && slot->count_at(0) > slot->count_at(1) + slot->count_at(2))) order = i + 1;
-  }
-  const uint32_t along = (text.position - text.line_start) / 4, fields = text.fields < 31 ? text.fields : 31;
+  const uint32_t quarter = (text.position - text.line_start) / 4, along = quarter < 15 ? quarter : 15;
+  const uint32_t fields = text.fields < Form::fields - 1 ? text.fields : static_cast<uint32_t>(Form::fields - 1);
+  const uint32_t eighth = length / 8 < 3 ? length / 8 : 3;
+  const auto within = [](uint64_t hash, size_t selector) {
+    return static_cast<uint32_t>(hash & (Form::rows(selector) - 1));
+  };
   const uint32_t picked[ngram::selectors] = {
       order * 5 + (length == 0   ? 0
                    : length < 8  ? 1
                    : length < 16 ? 2
                    : length < 32 ? 3
                                  : 4),
-      of * 16 + before,
+      Form::small ? of : of * 16 + before,
       fields * 2 + (text.field == 0),
-      sure[5] * 64 + sure[4] * 16 + sure[3] * 4 + sure[7],
-      static_cast<uint32_t>(ngram::mix(text.masked * 3) & 255),
-      static_cast<uint32_t>(ngram::mix(text.shape) & 127),
-      length == 0 ? of : 16 + ngram::class_of(state.first_byte(predicted)) * 4 + (length / 8 < 3 ? length / 8 : 3),
-      of * 16 + (along < 15 ? along : 15)};
-  for (size_t s = 0; s < ngram::selectors; ++s) text.row[s] = static_cast<int32_t>(ngram::first_row(s) + picked[s]);
-  const uint32_t rows[ngram::dense_tables] = {0, of, ngram::coarse(of) * 8 + ngram::coarse(before), text.fields & 15};
+      Form::small ? sure[5] * 4 + sure[8] : sure[5] * 64 + sure[4] * 16 + sure[3] * 4 + sure[7],
+      within(ngram::mix(text.masked * 3), 4),
+      within(ngram::mix(text.shape), 5),
+      length == 0 ? of : 16 + eighth + (Form::small ? 0 : ngram::class_of(state.first_byte(predicted)) * 4),
+      Form::small ? along : of * 16 + along};
+  for (size_t s = 0; s < ngram::selectors; ++s)
+    text.row[s] = static_cast<int32_t>(ngram::first_row<Form>(s) + picked[s]);
+  const uint32_t rows[ngram::dense_tables] = {
+      0, of, Form::small ? ngram::coarse(before) : ngram::coarse(of) * 8 + ngram::coarse(before),
+      static_cast<uint32_t>(text.fields & (Form::dense_rows(3) - 1))};
   for (size_t k = 0; k < ngram::dense_tables; ++k)
-    text.dense[k] = static_cast<int32_t>(ngram::dense_first(k) + rows[k]);
+    text.dense[k] = static_cast<int32_t>(ngram::dense_first<Form>(k) + rows[k]);
   text.match_weight = length == 0 ? -1
                                   : static_cast<int32_t>(length < 16   ? length
                                                          : length < 32 ? 16 + (length - 16) / 4
@@ -265,7 +274,7 @@ template <class State> CONTINUO_INLINE void ngram_correct(const State& state, fl
   float correction = 0.0f;
   for (size_t k = 0; k < ngram::corrections; ++k) {
     const auto row =
-        k * ngram::correction_rows + static_cast<size_t>(ngram::mix(contexts[k]) & (ngram::correction_rows - 1));
+        k * at::Form::correction_rows + static_cast<size_t>(ngram::mix(contexts[k]) & (at::Form::correction_rows - 1));
     text.corrected[k] = static_cast<int32_t>(row);
     const float* at_row = mixture + at::correction + row * ngram::correction_places;
     correction += fma(part, at_row[place + 1] - at_row[place], at_row[place]);
@@ -280,13 +289,12 @@ template <class State> CONTINUO_INLINE void ngram_correct(const State& state, fl
 // others what leaves votes as they are.
 template <class At> CONTINUO_INLINE float ngram_first_of(size_t i, const float* learned) {
   const size_t scale = i - At::scales, match = i - At::match, weight = i - At::weights, logit = i - At::dense;
-  if (learned && weight < ngram::learned_weights) return learned[weight];
-  if (learned && At::columns == ngram::tokens && logit < ngram::learned_logits)
-    return learned[ngram::learned_weights + logit];
-  if (scale < ngram::scale_rows * ngram::lanes) return 1.0f / ngram::selectors;
+  if (learned && weight < At::learned_weights) return learned[weight];
+  if (learned && logit < At::learned_logits) return learned[At::learned_weights + logit];
+  if (scale < At::scale_rows * At::lanes) return 1.0f / ngram::selectors;
   if (match < ngram::match_lengths) return match == 0 ? 0.0f : 0.3f + 0.1f * static_cast<float>(match);
   if (i == At::base_weight) return 1.0f;
-  if (weight >= ngram::most_votes * ngram::confidences) return 0.0f;
+  if (weight >= At::learned_weights) return 0.0f;
   const size_t own = weight % ngram::confidences / (2 * ngram::count_classes),
                others = weight / 2 % ngram::count_classes;
   const bool most_frequent = weight / ngram::confidences % ngram::ranks == 0;

@@ -22,7 +22,7 @@ void wkv7(const Wkv7Run& run, size_t lane, size_t lane_end);
 void ssm(const SsmRun& run, size_t lane, size_t lane_end);
 void pdr(const PdrRun& run, size_t lane, size_t lane_end);
 void ngram(const NgramRun& run);
-void ngram_first(float* mixture, const float* learned, bool subwords);
+void ngram_first(float* mixture, const float* learned, ngram::Kind kind);
 void recall_keys(const float* S, const float* q, float* y, size_t keys, size_t channels);
 void attend(const AttendRun& run);
 void attend_rows(const AttendRows& run);

@@ -31,8 +31,8 @@ __global__ void __launch_bounds__(1024) run_ngram(NgramRun run, ngram::TokenText
   if (run.texts) run.texts = &texts;
   cuda::ngram_read(run);
 }
-__global__ void __launch_bounds__(1024) run_ngram_first(float* mixture, const float* learned, bool subwords) {
-  cuda::ngram_first(mixture, learned, subwords);
+__global__ void __launch_bounds__(1024) run_ngram_first(float* mixture, const float* learned, ngram::Kind kind) {
+  cuda::ngram_first(mixture, learned, kind);
 }
 __global__ void __launch_bounds__(1024)
     run_recall_keys(const float* S, const float* q, float* y, size_t keys, size_t channels) {
@@ -195,8 +195,8 @@ void ngram(const NgramRun& run) {
   const bool subwords = run.texts != nullptr;
   const size_t tokens = subwords ? run.texts->count : ngram::tokens;
   job.table = staged.both(run.table, run.slots * (subwords ? 4 : 2));
-  job.text = staged.both(run.text, subwords ? ngram::subword_words_of(run.slots) : ngram::words_of(run.slots));
-  job.mixture = staged.both(run.mixture, ngram::mixture_numbers(subwords));
+  job.text = staged.both(run.text, ngram::words_of(run.kind, run.slots));
+  job.mixture = staged.both(run.mixture, ngram::mixture_numbers(run.kind));
   job.tokens = staged.in(run.tokens, run.rows);
   job.base = staged.in(run.base, run.base ? run.rows * tokens : 0);
   job.y = staged.out(run.y, run.rows * tokens);
@@ -211,11 +211,11 @@ void ngram(const NgramRun& run) {
   cuda::launch(run_ngram, 1, next_threads(), nullptr, job, texts);
 }
 
-void ngram_first(float* mixture, const float* learned, bool subwords) {
+void ngram_first(float* mixture, const float* learned, ngram::Kind kind) {
   Staged staged;
-  const size_t numbers = ngram::mixture_numbers(subwords);
+  const size_t numbers = ngram::mixture_numbers(kind);
   cuda::launch(run_ngram_first, 1, next_threads(), nullptr, staged.out(mixture, numbers),
-               staged.in(learned, learned ? ngram::learned : 0), subwords);
+               staged.in(learned, learned ? ngram::learned_numbers(kind) : 0), kind);
 }
 
 void recall_keys(const float* S, const float* q, float* y, size_t keys, size_t channels) {

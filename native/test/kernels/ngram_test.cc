@@ -11,7 +11,7 @@ namespace continuo::test::ngram_test {
 
 namespace {
 
-using ngram::count_token, ngram::find_slot, ngram::Slot, ngram::SubwordSlot;
+using ngram::count_token, ngram::find_slot, ngram::Kind, ngram::Slot, ngram::SubwordSlot;
 
 // Words between two guards, 8 bytes aligned as a context has its tables.
 class Table {
@@ -36,13 +36,19 @@ class Table {
   std::vector<uint32_t> memory_;
 };
 
+// Of bytes, with a whole or a small mixture.
 struct State {
   size_t slots;
+  Kind kind;
   Table table, text, mixture;
 
-  State(size_t count, const Kernels* kernels, const float* learned)
-      : slots(count), table(2 * count), text(ngram::words_of(count)), mixture(ngram::mixture::numbers) {
-    kernels->ngram_first(mixture.as<float>(), learned, false);
+  State(size_t count, const Kernels* kernels, const float* learned, Kind of = Kind::bytes)
+      : slots(count),
+        kind(of),
+        table(2 * count),
+        text(ngram::words_of(of, count)),
+        mixture(ngram::mixture_numbers(of)) {
+    kernels->ngram_first(mixture.as<float>(), learned, of);
   }
   bool operator==(const State&) const = default;
   bool fences_stand() const { return table.fences_stand() && text.fences_stand() && mixture.fences_stand(); }
@@ -54,9 +60,16 @@ std::vector<float> read(Random& random, const Kernels* kernels, State& state, co
   Slice y(tokens.size() * ngram::tokens, random.below(17)), from(base, random.below(17));
   for (size_t row = 0; row < tokens.size();) {
     const size_t rows = std::min(tokens.size() - row, 1 + random.below(most));
-    kernels->ngram({state.table.as<int32_t>(), state.text.as<int32_t>(), state.mixture.as<float>(), tokens.data() + row,
-                    base.empty() ? nullptr : from.data() + row * ngram::tokens, y.data() + row * ngram::tokens,
-                    state.slots, rows, true});
+    kernels->ngram({.table = state.table.as<int32_t>(),
+                    .text = state.text.as<int32_t>(),
+                    .mixture = state.mixture.as<float>(),
+                    .tokens = tokens.data() + row,
+                    .base = base.empty() ? nullptr : from.data() + row * ngram::tokens,
+                    .y = y.data() + row * ngram::tokens,
+                    .slots = state.slots,
+                    .rows = rows,
+                    .learns = true,
+                    .kind = state.kind});
     row += rows;
   }
   CHECK(y.fences_stand() && state.fences_stand());
@@ -110,7 +123,7 @@ struct SubwordState {
         text(ngram::subword_words_of(count)),
         mixture(ngram::subword_mixture::numbers),
         kept(tokens) {
-    kernels->ngram_first(mixture.as<float>(), nullptr, true);
+    kernels->ngram_first(mixture.as<float>(), nullptr, Kind::subwords);
   }
   bool operator==(const SubwordState&) const = default;
   bool fences_stand() const {
@@ -127,7 +140,7 @@ std::vector<float> read_subwords(Random& random, const Kernels* kernels, Subword
     const size_t rows = std::min(tokens.size() - row, 1 + random.below(most));
     kernels->ngram({state.table.as<int32_t>(), state.text.as<int32_t>(), state.mixture.as<float>(), tokens.data() + row,
                     from.data() + row * count, y.data() + row * count, state.slots, rows, row % 3 != 2,
-                    &vocabulary.texts, state.kept.as<float>()});
+                    &vocabulary.texts, state.kept.as<float>(), Kind::subwords});
     row += rows;
   }
   CHECK(y.fences_stand() && state.fences_stand());
@@ -162,7 +175,7 @@ TEST("ngram: subwords give the same bits on every table, in any cut where nothin
     for (size_t row = 0; row < tokens.size(); ++row)
       generic_kernels.ngram({want.table.as<int32_t>(), want.text.as<int32_t>(), want.mixture.as<float>(),
                              tokens.data() + row, base.data() + row * count, y.data() + row * count, slots, 1, true,
-                             &vocabulary.texts, want.kept.as<float>()});
+                             &vocabulary.texts, want.kept.as<float>(), Kind::subwords});
     for (const auto* kernels : tables()) {
       SubwordState got(slots, count, kernels);
       Slice out(y.size(), random.below(17));
@@ -170,7 +183,7 @@ TEST("ngram: subwords give the same bits on every table, in any cut where nothin
         const size_t rows = std::min(tokens.size() - row, 1 + random.below(40));
         kernels->ngram({got.table.as<int32_t>(), got.text.as<int32_t>(), got.mixture.as<float>(), tokens.data() + row,
                         base.data() + row * count, out.data() + row * count, slots, rows, true, &vocabulary.texts,
-                        got.kept.as<float>()});
+                        got.kept.as<float>(), Kind::subwords});
         row += rows;
       }
       CHECK(same(out.values(), y));
@@ -226,16 +239,21 @@ TEST(
 
 TEST("ngram: every table gives the same bits in any cut, with a base and without") {
   Random random(501);
-  for (const size_t slots : {1024, 1030, 5000, 20000}) {
+  for (const auto& [slots, kind] : {std::pair<size_t, Kind>{1024, Kind::bytes},
+                                    {1030, Kind::bytes},
+                                    {5000, Kind::bytes},
+                                    {20000, Kind::bytes},
+                                    {1024, Kind::small},
+                                    {9002, Kind::small}}) {
     const auto tokens = some_text(random, rounds(1200));
-    const auto learned = random.floats(ngram::learned, -0.1f, 0.2f);
+    const auto learned = random.floats(ngram::learned_numbers(kind), -0.1f, 0.2f);
     for (const bool based : {false, true}) {
       const auto base = based ? random.floats(tokens.size() * ngram::tokens, -2, 2) : std::vector<float>{};
-      State want(slots, &generic_kernels, learned.data());
+      State want(slots, &generic_kernels, learned.data(), kind);
       const auto y = read(random, &generic_kernels, want, tokens, base, 1);
       for (const auto* kernels : tables()) {
         for (const size_t most : {7, 300, 5000}) {
-          State got(slots, kernels, learned.data());
+          State got(slots, kernels, learned.data(), kind);
           CHECK(same(read(random, kernels, got, tokens, base, most), y));
           CHECK(got == want);
         }
@@ -262,7 +280,7 @@ TEST("ngram: tables that somebody made up lead nowhere outside them") {
     const auto tokens = some_text(random, 200);
     const size_t slots = 1024 + 2 * random.below(2000),
                  every[3] = {1 + random.below(4), 1 + random.below(30), 1 + random.below(90)};
-    State first(slots, &generic_kernels, nullptr);
+    State first(slots, &generic_kernels, nullptr, round % 3 == 0 ? Kind::small : Kind::bytes);
     read(random, &generic_kernels, first, some_text(random, 200), {}, 200);
     Table* const forged[] = {&first.table, &first.text, &first.mixture};
     for (size_t which = 0; which < 3; ++which) {

@@ -13,8 +13,8 @@ template <class State> CONTINUO_INLINE void ngram_learn_scales(const State& stat
   float* const mixture = state.mixture;
   float* rows[ngram::selectors];
   for (size_t s = 0; s < ngram::selectors; ++s)
-    rows[s] = ngram_row(mixture + at::scales, text.row[s], ngram::scale_rows, ngram::lanes);
-  for (size_t lane = 0; lane < ngram::lanes; lane += width) {
+    rows[s] = ngram_row(mixture + at::scales, text.row[s], at::scale_rows, at::lanes);
+  for (size_t lane = 0; lane < at::lanes; lane += width) {
     const Vec g = load<Vec>(gradient + lane);
     const Vec squares = fma(load<Vec>(mixture + at::scale_squares + lane), splat<Vec>(ngram_decay), g * g);
     store(mixture + at::scale_squares + lane, squares);
@@ -26,7 +26,7 @@ template <class State> CONTINUO_INLINE void ngram_learn_scales(const State& stat
 // A row of each table of dense logits.
 template <class State> CONTINUO_INLINE float* ngram_dense_row(const State& state, size_t k) {
   using at = typename State::At;
-  return ngram_row(state.mixture + at::dense, state.text().dense[k], ngram::dense_rows, at::columns);
+  return ngram_row(state.mixture + at::dense, state.text().dense[k], at::dense_rows, at::columns);
 }
 
 // Gradients of the scales of dense logits. `column`: the token that followed, or its class.
@@ -34,7 +34,7 @@ template <class State> CONTINUO_INLINE void ngram_judge_dense(const State& state
   using at = typename State::At;
   for (size_t k = 0; k < ngram::dense_tables; ++k) {
     const float* row = ngram_dense_row(state, k);
-    gradient[ngram::dense_lane + k] = ngram_gain * (row[column] - dot(state.mixture + at::shares, row, at::columns));
+    gradient[at::dense_lane + k] = ngram_gain * (row[column] - dot(state.mixture + at::shares, row, at::columns));
   }
 }
 
@@ -51,9 +51,9 @@ template <class State> CONTINUO_INLINE void ngram_learn_dense(const State& state
   for (size_t k = 0; k < ngram::dense_tables; ++k) dense[k][column] += ngram_dense_step(k);
 }
 
-CONTINUO_INLINE void ngram_learn(const NgramBytes& state, uint32_t y, const float* base) {
-  using at = NgramBytes::At;
-  float gradient[ngram::lanes];
+template <class Of> CONTINUO_INLINE void ngram_learn(const NgramBytesOf<Of>& state, uint32_t y, const float* base) {
+  using at = Of;
+  float gradient[at::lanes];
   ngram_learn_votes(state, y, gradient);
   if (base) {
     const float* kept = state.mixture + at::base;
@@ -67,7 +67,8 @@ CONTINUO_INLINE void ngram_learn(const NgramBytes& state, uint32_t y, const floa
 
 // `base`: the logits that the last prediction was made of.
 CONTINUO_INLINE void ngram_learn(const NgramSubwords& state, uint32_t y, const float* base) {
-  float gradient[ngram::lanes];
+  using at = NgramSubwords::At;
+  float gradient[at::lanes];
   const size_t column = state.reader.texts.classes[y] % ngram::token_classes;
   ngram_learn_votes(state, y, gradient);
   ngram_learn_base(state, base[y], state.mixture[NgramSubwords::At::base_weight + 2], gradient);
@@ -82,7 +83,8 @@ template <class State>
 CONTINUO_INLINE void ngram_look(const State& state, const ngram::Ring<uint8_t>& bytes, bool learns) {
   uint64_t keys[ngram::contexts];
   state.keys(keys);
-  for (size_t i = 0; i < ngram::contexts; ++i) __builtin_prefetch(state.slots + ngram::slot_pair(state.count, keys[i]));
+  for (size_t i = 0; i < State::At::Form::contexts; ++i)
+    __builtin_prefetch(state.slots + ngram::slot_pair(state.count, keys[State::At::Form::context(i)]));
   ngram_ask(state, keys, bytes, learns);
 }
 
@@ -90,14 +92,14 @@ CONTINUO_INLINE void ngram_look(const State& state, const ngram::Ring<uint8_t>& 
 template <class State> CONTINUO_INLINE void ngram_scale(const State& state) {
   using at = typename State::At;
   float* const mixture = state.mixture;
-  for (size_t lane = 0; lane < ngram::lanes; lane += width) {
+  for (size_t lane = 0; lane < at::lanes; lane += width) {
     Vec sum{};
     for (size_t s = 0; s < ngram::selectors; ++s)
-      sum += load<Vec>(mixture + at::scales + static_cast<size_t>(state.text().row[s]) * ngram::lanes + lane);
+      sum += load<Vec>(mixture + at::scales + static_cast<size_t>(state.text().row[s]) * at::lanes + lane);
     store(mixture + at::scale + lane, sum);
   }
   for (size_t k = 0; k <= ngram::dense_tables; ++k)
-    mixture[at::gains + k] = ngram_gain_of(state, k, mixture[at::scale + ngram::base_lane + k]);
+    mixture[at::gains + k] = ngram_gain_of(state, k, mixture[at::scale + at::base_lane + k]);
 }
 
 // The sum of the rows of dense logits for the columns from b on.
@@ -118,8 +120,9 @@ CONTINUO_INLINE uint32_t ngram_likeliest(const float* y, size_t tokens, float mo
 }
 
 // The logits of the next token.
-CONTINUO_INLINE void ngram_predict(const NgramBytes& state, uint32_t c, const float* base, float* y) {
-  using at = NgramBytes::At;
+template <class Of>
+CONTINUO_INLINE void ngram_predict(const NgramBytesOf<Of>& state, uint32_t c, const float* base, float* y) {
+  using at = Of;
   float* const mixture = state.mixture;
   ngram_scale(state);
   for (size_t b = 0; b < ngram::tokens; b += width) {
@@ -176,8 +179,8 @@ CONTINUO_INLINE void ngram_predict(const NgramSubwords& state, uint32_t c, const
 }
 
 // Reads the tokens of a run, and gives the logits after each of them.
-inline void ngram_read_bytes(const NgramRun& run) {
-  const NgramBytes state(run);
+template <class Of> inline void ngram_read_bytes(const NgramRun& run) {
+  const NgramBytesOf<Of> state(run);
   for (size_t row = 0; row < run.rows; ++row) {
     const auto token = static_cast<uint32_t>(run.tokens[row]) & 0xff;
     if (run.learns && state.has_read()) ngram_learn(state, token, run.base);
@@ -205,13 +208,20 @@ inline void ngram_read_subwords(const NgramRun& run) {
   }
 }
 
-inline void ngram_read(const NgramRun& run) { run.texts ? ngram_read_subwords(run) : ngram_read_bytes(run); }
+inline void ngram_read(const NgramRun& run) {
+  switch (run.kind) {
+    case ngram::Kind::subwords: return ngram_read_subwords(run);
+    case ngram::Kind::small: return ngram_read_bytes<ngram::small_mixture>(run);
+    case ngram::Kind::bytes: return ngram_read_bytes<ngram::mixture>(run);
+  }
+}
 
-inline void ngram_first(float* mixture, const float* learned, bool subwords) {
-  const size_t numbers = ngram::mixture_numbers(subwords);
+inline void ngram_first(float* mixture, const float* learned, ngram::Kind kind) {
+  const size_t numbers = ngram::mixture_numbers(kind);
   for (size_t i = 0; i < numbers; ++i)
-    mixture[i] =
-        subwords ? ngram_first_of<ngram::subword_mixture>(i, learned) : ngram_first_of<ngram::mixture>(i, learned);
+    mixture[i] = kind == ngram::Kind::subwords ? ngram_first_of<ngram::subword_mixture>(i, learned)
+                 : kind == ngram::Kind::small  ? ngram_first_of<ngram::small_mixture>(i, learned)
+                                               : ngram_first_of<ngram::mixture>(i, learned);
 }
 
 }  // namespace continuo::CONTINUO_ISA

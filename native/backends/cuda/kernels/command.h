@@ -121,7 +121,7 @@ struct Command {
   uint32_t groups = 1;    // heads or groups
   uint32_t shared =
       1;  // attend, attend_weights, attend_window: query heads that share one key head; ssm: heads that share b and c
-  uint32_t levels = 1;   // range, clamp, memory, memory_first, mix, gates
+  uint32_t levels = 1;   // range, clamp, memory, memory_first, mix, gates; ngram: numbers of its mixture
   uint32_t taps = 0;     // conv
   uint32_t count = 0;    // less, equal, remainder, memory_first: inputs; attend_window: places (2 or 4); rope: pairs;
                          // memory, gates: kinds of gates; combine: rows; ssm: keys; wkv7: keys; repeat: times;

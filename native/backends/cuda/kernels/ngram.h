@@ -16,19 +16,19 @@ CONTINUO_INLINE bool is_first_thread() { return threadIdx.x == 0; }
 template <class State> CONTINUO_INLINE void ngram_learn_scales(const State& state, const float* gradient) {
   using at = typename State::At;
   float* const mixture = state.mixture;
-  for (size_t lane = threadIdx.x; lane < ngram::lanes; lane += blockDim.x) {
+  for (size_t lane = threadIdx.x; lane < at::lanes; lane += blockDim.x) {
     const float g = gradient[lane], squares = fma(mixture[at::scale_squares + lane], ngram_decay, g * g);
     mixture[at::scale_squares + lane] = squares;
     const float step = ngram_scale_step * g / sqrt(squares + ngram_scale_floor);
     for (size_t s = 0; s < ngram::selectors; ++s)
-      ngram_row(mixture + at::scales, state.text().row[s], ngram::scale_rows, ngram::lanes)[lane] += step;
+      ngram_row(mixture + at::scales, state.text().row[s], at::scale_rows, at::lanes)[lane] += step;
   }
 }
 
 // A row of each table of dense logits.
 template <class State> CONTINUO_INLINE float* ngram_dense_row(const State& state, size_t k) {
   using at = typename State::At;
-  return ngram_row(state.mixture + at::dense, state.text().dense[k], ngram::dense_rows, at::columns);
+  return ngram_row(state.mixture + at::dense, state.text().dense[k], at::dense_rows, at::columns);
 }
 
 // `column`: the token that followed, or its class.
@@ -48,7 +48,7 @@ template <class State> CONTINUO_INLINE void ngram_learn_dense(const State& state
 template <class State>
 CONTINUO_INLINE void ngram_learn(const State& state, uint32_t y, size_t column, bool based, float logit, float mean) {
   using at = typename State::At;
-  __shared__ float gradient[ngram::lanes];
+  __shared__ float gradient[at::lanes];
   const float* const p = state.mixture + at::shares;
   float expected[ngram::dense_tables];
   for (size_t k = 0; k < ngram::dense_tables; ++k) {
@@ -60,7 +60,7 @@ CONTINUO_INLINE void ngram_learn(const State& state, uint32_t y, size_t column, 
     ngram_learn_votes(state, y, gradient);
     if (based) ngram_learn_base(state, logit, mean, gradient);
     for (size_t k = 0; k < ngram::dense_tables; ++k)
-      gradient[ngram::dense_lane + k] = ngram_gain * (ngram_dense_row(state, k)[column] - expected[k]);
+      gradient[at::dense_lane + k] = ngram_gain * (ngram_dense_row(state, k)[column] - expected[k]);
   }
   __syncthreads();
   ngram_learn_scales(state, gradient);
@@ -86,13 +86,13 @@ template <class State, class Reader> CONTINUO_INLINE void ngram_read_token(const
 // The scale of each lane, and what follows from those of the base and of dense logits.
 template <class State> CONTINUO_INLINE void ngram_scale(const State& state) {
   using at = typename State::At;
-  for (size_t lane = threadIdx.x; lane < ngram::lanes; lane += blockDim.x) {
+  for (size_t lane = threadIdx.x; lane < at::lanes; lane += blockDim.x) {
     float sum = 0.0f;
     for (size_t s = 0; s < ngram::selectors; ++s)
-      sum += state.mixture[at::scales + static_cast<size_t>(state.text().row[s]) * ngram::lanes + lane];
+      sum += state.mixture[at::scales + static_cast<size_t>(state.text().row[s]) * at::lanes + lane];
     state.mixture[at::scale + lane] = sum;
-    if (lane < ngram::base_lane || lane > ngram::base_lane + ngram::dense_tables) continue;
-    const size_t k = lane - ngram::base_lane;
+    if (lane < at::base_lane || lane > at::base_lane + ngram::dense_tables) continue;
+    const size_t k = lane - at::base_lane;
     state.mixture[at::gains + k] = ngram_gain_of(state, k, sum);
   }
   __syncthreads();
@@ -130,8 +130,9 @@ CONTINUO_INLINE uint32_t ngram_likeliest(const float* y, size_t tokens, float mo
   return own;
 }
 
-CONTINUO_INLINE void ngram_predict(const NgramBytes& state, uint32_t c, const float* base, float* y) {
-  using at = NgramBytes::At;
+template <class Of>
+CONTINUO_INLINE void ngram_predict(const NgramBytesOf<Of>& state, uint32_t c, const float* base, float* y) {
+  using at = Of;
   float* const mixture = state.mixture;
   ngram_scale(state);
   for (size_t b = threadIdx.x; b < ngram::tokens; b += blockDim.x) {
@@ -189,9 +190,9 @@ CONTINUO_INLINE void ngram_predict(const NgramSubwords& state, uint32_t c, const
   ngram_correct(state, y, likeliest, share(likeliest), static_cast<uint64_t>(c) << 24 | likeliest);
 }
 
-CONTINUO_INLINE void ngram_read_bytes(const NgramRun& run) {
-  using at = NgramBytes::At;
-  const NgramBytes state(run);
+template <class Of> CONTINUO_INLINE void ngram_read_bytes(const NgramRun& run) {
+  using at = Of;
+  const NgramBytesOf<Of> state(run);
   const float *kept = run.mixture + at::base, *p = run.mixture + at::shares;
   for (size_t row = 0; row < run.rows; ++row) {
     const auto token = static_cast<uint32_t>(run.tokens[row]) & 0xff;
@@ -228,17 +229,19 @@ CONTINUO_INLINE void ngram_read_subwords(const NgramRun& run) {
 }
 
 CONTINUO_INLINE void ngram_read(const NgramRun& run) {
-  if (run.texts)
-    ngram_read_subwords(run);
-  else
-    ngram_read_bytes(run);
+  switch (run.kind) {
+    case ngram::Kind::subwords: return ngram_read_subwords(run);
+    case ngram::Kind::small: return ngram_read_bytes<ngram::small_mixture>(run);
+    case ngram::Kind::bytes: return ngram_read_bytes<ngram::mixture>(run);
+  }
 }
 
-CONTINUO_INLINE void ngram_first(float* mixture, const float* learned, bool subwords) {
-  const size_t numbers = ngram::mixture_numbers(subwords);
+CONTINUO_INLINE void ngram_first(float* mixture, const float* learned, ngram::Kind kind) {
+  const size_t numbers = ngram::mixture_numbers(kind);
   for (size_t i = threadIdx.x; i < numbers; i += blockDim.x)
-    mixture[i] =
-        subwords ? ngram_first_of<ngram::subword_mixture>(i, learned) : ngram_first_of<ngram::mixture>(i, learned);
+    mixture[i] = kind == ngram::Kind::subwords ? ngram_first_of<ngram::subword_mixture>(i, learned)
+                 : kind == ngram::Kind::small  ? ngram_first_of<ngram::small_mixture>(i, learned)
+                                               : ngram_first_of<ngram::mixture>(i, learned);
 }
 
 }  // namespace continuo::cuda

@@ -340,13 +340,14 @@ CONTINUO_INLINE void run_ngram(const Command& c, const Step& step, size_t number
               .rows = run.rows,
               .learns = run_arg(step, c.run_arg + (subwords ? 4 : 3), number) != 0,
               .texts = subwords ? &texts : nullptr,
-              .kept = subwords ? table_of(step, c, 2, number) : nullptr});
+              .kept = subwords ? table_of(step, c, 2, number) : nullptr,
+              .kind = ngram::kind_of(c.levels)});
 }
 
 CONTINUO_INLINE void run_ngram_first(const Command& c, const Step& step, size_t number, Part part) {
   float* const mixture = table_of(step, c, 0, number);
   if (!mixture || part.part > 0) return;
-  ngram_first(mixture, c.count > 0 ? head_of(c, 0, 0) : nullptr, c.width == ngram::mixture_numbers(true));
+  ngram_first(mixture, c.count > 0 ? head_of(c, 0, 0) : nullptr, ngram::kind_of(c.width));
 }
 
 // False where the command is not of this family.

@@ -5,6 +5,7 @@ import type { BlockNews, HeldBlocks } from '../memory.ts'
 import type { ContextHead } from './context.ts'
 import type { BlockPlan, TraceEntry } from './executor-types.ts'
 import type { View } from './graph.ts'
+import type { NgramKind } from './ngram-ops.ts'
 import type { DeviceKind, ExpertOptions } from './options.ts'
 import type { EngineStats, ExpertStatistics } from './types.ts'
 import type { PlainCache, WorkResult } from './work.ts'
@@ -184,9 +185,6 @@ export interface PackedFile extends Pick<PackedName, 'key' | 'seal'> {
 export interface NgramSizes {
   readonly text: number
   readonly mixture: number
-  /** The same where tokens are subwords. */
-  readonly subwordText: number
-  readonly subwordMixture: number
   readonly learned: number
   /** Where those lie in the mixture, one after the other. */
   readonly parts: readonly { readonly from: number; readonly count: number }[]
@@ -197,7 +195,7 @@ interface Addon {
   plan(graph: string): BlockPlan[]
   features(): string
   operations(): readonly Operation[]
-  ngram(slots: number): NgramSizes
+  ngram(kind: NgramKind, slots: number): NgramSizes
   cuda(): CudaStatus
   open(
     graph: string,

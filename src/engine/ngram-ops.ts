@@ -5,7 +5,7 @@ import type { Names, State, Value, Vector, Write } from './builder-types.ts'
 import type { Node } from './graph.ts'
 
 /**
- * The tables of an ngram memory: i32 [slots, 2], i32 [words] and f32 [numbers]; of subwords i32 [slots, 4], and the
+ * The tables of an ngram memory, whose kind follows from the numbers of its mixture: i32 [slots, 2], i32 [words] and f32 [numbers]; of subwords i32 [slots, 4], and the
  * base f32 [tokens].
  */
 export interface NgramTables {
@@ -36,6 +36,8 @@ export type NgramLearn = (typeof NGRAM_LEARN)[number]
 
 /** A vocabulary of so many tokens is one of bytes; those of another one stand for bytes. */
 export const NGRAM_TOKENS = 256
+/** What a memory is of: bytes, bytes with a small mixture, or subwords. */
+export type NgramKind = 'bytes' | 'small' | 'subwords'
 /** Numbers of a slot: of bytes, and of subwords. */
 export const SLOT_NUMBERS = { bytes: 2, subwords: 4 } as const
 

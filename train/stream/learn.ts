@@ -2,9 +2,9 @@
  * The first numbers of an ngram memory's mixture (docs/ngram.md): what invented systems (systems.py) taught it of how
  * far to believe a vote.
  *
- *   node train/stream/learn.ts OUT [--behind DIR] [--documents 128] [--bytes 60000] [--slots 58368] [--seed 1]
+ *   node train/stream/learn.ts OUT [--behind DIR] [--small] [--documents 128] [--bytes 60000] [--slots N] [--seed 1]
  *
- * With --behind the memory stands behind that model, whose tokens are bytes, and OUT is the model with memory.json and
+ * With --small the memory has the small form. With --behind the memory stands behind that model, whose tokens are bytes, and OUT is the model with memory.json and
  * memory.safetensors. Reads one document after the other, each with empty tables, each with the weights that those
  * before it left; sums of squared gradients begin anew. Writes a package: config.json, and the numbers as BF16 in
  * model.safetensors. The same arguments give the same bytes on any machine.
@@ -17,7 +17,7 @@ import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
 import { callNative } from '../../src/engine/native.ts'
 import { MEMORY_FILE } from '../../src/models/families/memory-json.ts'
-import { DEFAULT_SLOTS, LEARNED } from '../../src/models/families/ngram-memory.ts'
+import { DEFAULT_SLOTS, DEFAULT_SMALL_SLOTS, LEARNED } from '../../src/models/families/ngram-memory.ts'
 import { writeFolder, writeTensors } from '../../src/models/files/package-writer.ts'
 import { openPackage } from '../../src/models/open.ts'
 
@@ -27,14 +27,16 @@ const { values, positionals } = parseArgs({
     behind: { type: 'string' },
     documents: { type: 'string', default: '128' },
     bytes: { type: 'string', default: '60000' },
-    slots: { type: 'string', default: String(DEFAULT_SLOTS) },
+    small: { type: 'boolean', default: false },
+    slots: { type: 'string' },
     seed: { type: 'string', default: '1' },
   },
 })
 const [out] = positionals
 if (out === undefined) throw new Error('Expected the folder to write: node train/stream/learn.ts OUT')
-const slots = Number(values.slots)
-const sizes = callNative((addon) => addon.ngram(slots))
+const { small } = values
+const slots = Number(values.slots ?? (small ? DEFAULT_SMALL_SLOTS : DEFAULT_SLOTS))
+const sizes = callNative((addon) => addon.ngram(small ? 'small' : 'bytes', slots))
 const systems = fileURLToPath(new URL('systems.py', import.meta.url))
 
 /** Rounded to BF16, ties to even. */
@@ -48,7 +50,8 @@ const put = (folder: string, name: string, content: unknown): void =>
 
 /** A package with these numbers, or with none. */
 const writePackage = async (folder: string, learned: Float32Array | null): Promise<void> => {
-  if (values.behind === undefined) put(folder, 'config.json', { model_type: 'ngram', vocab_size: 256, slots })
+  if (values.behind === undefined)
+    put(folder, 'config.json', { model_type: 'ngram', vocab_size: 256, ...(small && { form: 'small' }), slots })
   else {
     for (const name of ['config.json', 'model.safetensors']) copyFileSync(join(values.behind, name), join(folder, name))
     put(folder, 'memory.json', { kind: 'ngram', slots, learn: 'read', ...(learned !== null && { learned: true }) })

@@ -206,7 +206,13 @@ template <class State> CONTINUO_INLINE void ngram_ask(const State& state, const 
                                                  ((slot.check & 3) == rank));
       state.set_vote(votes, slot.token_at(rank));
     }
-    if (c < 3 && (sure[c] > 0 || counts[0] > others)) order = static_cast<uint32_t>(c) + 1;
+  }
+  // Of the last two, three and four bytes; later contexts may have taken a slot meanwhile.
+  for (size_t i = 0; i < Form::contexts && Form::context(i) < 3; ++i) {
+    const size_t c = Form::context(i);
+    const auto* slot = text.slot[i] < 0 ? nullptr : state.slots + text.slot[i];
+    if (sure[c] > 0 || (slot && slot->count_at(0) > slot->count_at(1) + slot->count_at(2)))
+      order = static_cast<uint32_t>(c) + 1;
   }
   text.votes = votes;
   const uint32_t length = text.match_length, predicted = state.matched();

@@ -15,9 +15,11 @@ const LEAST_SLOTS = 2 ** 10
 const MOST_SLOTS = 2 ** 24
 /** With these the state is a megabyte. */
 export const DEFAULT_SLOTS = 58_368
+/** With these the state of a small memory is 200 kB. */
+export const DEFAULT_SMALL_SLOTS = 13_312
 
 /** Contexts that are remembered at a time; 8 bytes each, 16 where tokens are subwords. */
-export const ngramSlots = z.int().min(LEAST_SLOTS).max(MOST_SLOTS).multipleOf(2).default(DEFAULT_SLOTS)
+export const ngramSlots = z.int().min(LEAST_SLOTS).max(MOST_SLOTS).multipleOf(2)
 
 /** A memory that learns from its own draws goes round in circles. */
 export const ngramLearn = z.enum(NGRAM_LEARN).default('read')
@@ -29,7 +31,7 @@ export const LEARNED = 'learned'
 
 /** What memory.json says of it beside an external memory, in the member "ngram". */
 export const ngramMember = z.strictObject({
-  slots: ngramSlots,
+  slots: ngramSlots.default(DEFAULT_SLOTS),
   learn: ngramLearn,
   /** The memory begins with the numbers in memory.safetensors. */
   learned: z.literal(true).optional(),
@@ -100,8 +102,8 @@ export const withNgramMemory = (
   const last = step.nodes.find(isShift)!.state!
   const remembers = graph.memory !== undefined
   const gone = new Set(remembers ? [input] : [input, last, previous])
-  const sizes = callNative((addon) => addon.ngram(slots))
   const subwords = vocabSize !== NGRAM_TOKENS
+  const sizes = callNative((addon) => addon.ngram(subwords ? 'subwords' : 'bytes', slots))
   const vector = (kind: 'dynamic' | 'volatile', name: string): Declaration => ({
     ...{ kind, name },
     ...{ shape: [vocabSize], dtype: 'f32' },
@@ -121,9 +123,9 @@ export const withNgramMemory = (
         ? [{ kind: 'constant', name: 'ngram.learned', shape: [sizes.learned], layout: 'vector', ref: LEARNED } as const]
         : []),
       table('ngram.slots', 'i32', [slots, subwords ? SLOT_NUMBERS.subwords : SLOT_NUMBERS.bytes]),
-      table('ngram.text', 'i32', [subwords ? sizes.subwordText : sizes.text]),
+      table('ngram.text', 'i32', [sizes.text]),
       ...(subwords ? [table('ngram.base', 'f32', [vocabSize])] : []),
-      table('ngram.mixture', 'f32', [subwords ? sizes.subwordMixture : sizes.mixture]),
+      table('ngram.mixture', 'f32', [sizes.mixture]),
       table('ngram.last', 'f32', [vocabSize]),
       vector('dynamic', 'ngram.hidden'),
       ...['ngram.read', 'ngram.previous', 'ngram.logits'].map((name) => vector('volatile', name)),

@@ -10,18 +10,22 @@ import { callNative } from '../../engine/native.ts'
 import { NGRAM_TOKENS } from '../../engine/ngram-ops.ts'
 import { readBySchema } from '../config.ts'
 import { type Family, type FamilyModel, tensorSet } from '../family.ts'
-import { LEARNED, ngramLearn, ngramSlots } from './ngram-memory.ts'
+import { DEFAULT_SLOTS, DEFAULT_SMALL_SLOTS, LEARNED, ngramLearn, ngramSlots } from './ngram-memory.ts'
 
 export const ngramConfig = z.looseObject({
   model_type: z.literal('ngram'),
   vocab_size: z.literal(NGRAM_TOKENS).default(NGRAM_TOKENS),
-  slots: ngramSlots,
+  /** "small": fewer contexts and rows, for sessions by the million. */
+  form: z.enum(['whole', 'small']).default('whole'),
+  slots: ngramSlots.optional(),
   learn: ngramLearn,
 })
 
 const build = (raw: unknown, tensors: readonly TensorEntry[]): FamilyModel => {
-  const { slots, learn } = readBySchema(ngramConfig, raw)
-  const sizes = callNative((addon) => addon.ngram(slots))
+  const { form, learn, ...given } = readBySchema(ngramConfig, raw)
+  const small = form === 'small'
+  const slots = given.slots ?? (small ? DEFAULT_SMALL_SLOTS : DEFAULT_SLOTS)
+  const sizes = callNative((addon) => addon.ngram(small ? 'small' : 'bytes', slots))
   const set = tensorSet(tensors)
   const g = buildGraph()
   const token = g.dynamic('token', [], 'i32')

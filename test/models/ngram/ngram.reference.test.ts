@@ -12,7 +12,7 @@ import type { Model } from '../../../src/engine/types.ts'
 import { feed, generate, greedy, open, sameBytes } from '../../engine/helpers.ts'
 import { surprisalOf } from '../../engine/oracle.ts'
 import { random, safetensors, type Tensor, writePackage } from '../../engine/packages.ts'
-import { DRAWN, type NgramReference, ngramReference, subwordReference } from './reference.ts'
+import { DRAWN, type NgramReference, ngramReference, smallReference, subwordReference } from './reference.ts'
 import { TEXTS, tokensOf } from './subwords.ts'
 import { logLines, randomLearned, shippedLearned, writeNgram } from './texts.ts'
 
@@ -89,6 +89,19 @@ describe('an ngram memory against an independent implementation in double precis
     await agrees(await open(writeNgram(5002, learned)), ngramReference(5002, learned), logLines(2, 3000))
   })
 
+  it('of the small form, whose contexts fight for slots, and whose text is longer than its ring', async () => {
+    const learned = randomLearned(9, 'small')
+    for (const [seed, from] of [
+      [4, null],
+      [11, learned],
+    ] as const)
+      await agrees(
+        await open(writeNgram(1024, from, { form: 'small' })),
+        smallReference(1024, from),
+        logLines(seed, 4500),
+      )
+  })
+
   it('that is shipped', async () => {
     await agrees(await open(watch), ngramReference(58_368, shippedLearned(watch)), logLines(3, 2500))
   })
@@ -140,15 +153,15 @@ describe('an ngram memory against an independent implementation in double precis
   ] as const)('of subwords, on top of a network’s logits, where it learns from %s', async (learn, learned) => {
     const V = TEXTS.length
     const slots = 1024
-    const sizes = callNative((addon) => addon.ngram(slots))
+    const sizes = callNative((addon) => addon.ngram('subwords', slots))
     const g = buildGraph()
     const token = g.dynamic('token', [], 'i32')
     const rows = g.lookup('rows', [V, V], ref('rows'))
     const tables = {
       slots: g.table('ngram.slots', [slots, 4], { dtype: 'i32' })(),
-      text: g.table('ngram.text', [sizes.subwordText], { dtype: 'i32' })(),
+      text: g.table('ngram.text', [sizes.text], { dtype: 'i32' })(),
       base: g.table('ngram.base', [V])(),
-      mixture: g.table('ngram.mixture', [sizes.subwordMixture])(),
+      mixture: g.table('ngram.mixture', [sizes.mixture])(),
     }
     const last = g.table('last', [V])
     const first = learned && g.vector('learned', learned.length, ref('learned'))
@@ -207,7 +220,7 @@ describe('an ngram memory against an independent implementation in double precis
   })
 
   it('on top of a network’s logits', async () => {
-    const sizes = callNative((addon) => addon.ngram(2048))
+    const sizes = callNative((addon) => addon.ngram('bytes', 2048))
     const g = buildGraph()
     const token = g.dynamic('token', [], 'i32')
     const rows = g.lookup('rows', [256, 256], ref('rows'))

@@ -14,7 +14,8 @@ import { safetensors, type Tensor, temporaryFolder, writePackage } from '../../e
 import { randomLearned, writeNgram } from './texts.ts'
 
 const SLOTS = 2048
-const sizes = callNative((addon) => addon.ngram(SLOTS))
+const sizes = callNative((addon) => addon.ngram('bytes', SLOTS))
+const subwords = callNative((addon) => addon.ngram('subwords', SLOTS))
 
 interface Shapes {
   readonly slots: readonly number[]
@@ -93,7 +94,7 @@ describe('an ngram memory in a graph', () => {
     ],
     [
       'the text of more slots',
-      { text: [callNative((addon) => addon.ngram(2 * 65_536)).text] },
+      { text: [callNative((addon) => addon.ngram('bytes', 2 * 65_536)).text] },
       ['"text" has shape [', `expected [${sizes.text}]`],
     ],
     ['a text of f32', { textType: 'f32' }, ['"text" is f32, expected i32']],
@@ -118,20 +119,16 @@ describe('an ngram memory in a graph', () => {
   })
 
   const SUBWORDS = {
-    ...{ slots: [SLOTS, 4], text: [sizes.subwordText], mixture: [sizes.subwordMixture], base: 300, kept: [300] },
+    ...{ slots: [SLOTS, 4], text: [subwords.text], mixture: [subwords.mixture], base: 300, kept: [300] },
     learned: 0,
   }
   it.each<[string, Partial<Shapes>, readonly string[]]>([
     ['slots of two words', { slots: [SLOTS, 2] }, ['"slots" has shape [2048, 2], expected [2048, 4]']],
-    [
-      'the text of bytes',
-      { text: [sizes.text] },
-      [`"text" has shape [${sizes.text}], expected [${sizes.subwordText}]`],
-    ],
+    ['the text of bytes', { text: [sizes.text] }, [`"text" has shape [${sizes.text}], expected [${subwords.text}]`]],
     [
       'the mixture of bytes',
       { mixture: [sizes.mixture] },
-      [`"mixture" has shape [${sizes.mixture}], expected [${sizes.subwordMixture}]`],
+      [`"mixture" has shape [${sizes.mixture}], expected [${subwords.mixture}]`],
     ],
     ['a table of the base that is shorter', { kept: [299] }, ['"kept" has shape [299], expected [300]']],
     ['a table of the base of two axes', { kept: [1, 300] }, ['"kept" has shape [1, 300], expected [300]']],

@@ -25,14 +25,33 @@ export const DRAWN = { from: 1340, to: 1348 } as const
 
 const CONTEXTS = 22
 const RANKS = 3
-const VOTES = CONTEXTS * RANKS
+/** A table `text` has room for so many votes. */
+const MOST_VOTES = CONTEXTS * RANKS
 /** Classes of counts: own, of others, and whether the token came last. */
 const CONFIDENCES = 8 * 8 * 2
-const SCALE_ROWS = [20, 256, 64, 256, 256, 128, 80, 256]
-const DENSE_FIRST = [0, 1, 17, 81]
-/** A row of scales: of each context, of the base, of each table of dense logits. */
-const BASE_SCALE = CONTEXTS
-const SCALES = CONTEXTS + 1 + DENSE_FIRST.length
+/** Which contexts vote, and how many rows there are of scales, of dense logits and of each correction. */
+interface Form {
+  readonly small: boolean
+  readonly contexts: readonly number[]
+  readonly scales: readonly number[]
+  readonly dense: readonly number[]
+  readonly corrections: number
+}
+const WHOLE: Form = {
+  small: false,
+  contexts: Array.from({ length: CONTEXTS }, (_, c) => c),
+  scales: [20, 256, 64, 256, 256, 128, 80, 256],
+  dense: [1, 16, 64, 16],
+  corrections: 256,
+}
+const SMALL: Form = {
+  small: true,
+  contexts: [0, 1, 5, 8, 9, 13],
+  scales: [20, 16, 32, 16, 32, 16, 20, 16],
+  dense: [1, 16, 8, 8],
+  corrections: 32,
+}
+const sum = (numbers: readonly number[]): number => numbers.reduce((a, b) => a + b, 0)
 const big = BigInt
 
 const countClass = (count: number): number =>
@@ -98,6 +117,7 @@ const learners = (first: ArrayLike<number>, { step, floor }: { readonly step: nu
 
 /** What tokens are. */
 interface Kind {
+  readonly form: Form
   readonly text: TextReader
   readonly tokens: number
   /** Dense logits have so many columns; a token has this one. */
@@ -118,23 +138,23 @@ interface Kind {
  */
 export type Part = number | 'match' | 'weights' | 'scales' | 'dense' | 'correction'
 
+const bytes = (form: Form, text: TextReader): Kind => ({
+  ...{ form, text, tokens: 256, columns: 256, columnOf: (byte) => byte, slotBytes: 8 },
+  checkOf: (key) => Number(((key >> 50n) | 4n) & 0xfffcn),
+  behind: (byte, token) => big(byte * 256 + token),
+  written: () => new Uint8Array(),
+})
+
 /** `learned`: what a package begins with, the weights and then 17 rows of logits; null: nothing. */
 export const ngramReference = (
   slots: number,
   learned: ArrayLike<number> | null = null,
   without: ReadonlySet<Part> = new Set(),
-): NgramReference =>
-  reference(
-    slots,
-    learned,
-    {
-      ...{ text: byteReader(slots), tokens: 256, columns: 256, columnOf: (byte) => byte, slotBytes: 8 },
-      checkOf: (key) => Number(((key >> 50n) | 4n) & 0xfffcn),
-      behind: (byte, token) => big(byte * 256 + token),
-      written: () => new Uint8Array(),
-    },
-    without,
-  )
+): NgramReference => reference(slots, learned, bytes(WHOLE, byteReader(slots)), without)
+
+/** Of the small form: its text is that of half of its slots. */
+export const smallReference = (slots: number, learned: ArrayLike<number> | null = null): NgramReference =>
+  reference(slots, learned, bytes(SMALL, byteReader(slots / 2)))
 
 /** A class of 128: whether the text begins with a blank, the coarse classes of its first other byte and of its last. */
 const classOfText = (text: Uint8Array): number => {
@@ -152,7 +172,14 @@ export const subwordReference = (
 ): NgramReference => {
   const { text, written } = subwordReader(slots, texts)
   return reference(slots, learned, {
-    ...{ text, written, tokens: texts.length, columns: 128, columnOf: (token) => classOfText(texts[token]!) },
+    ...{
+      form: WHOLE,
+      text,
+      written,
+      tokens: texts.length,
+      columns: 128,
+      columnOf: (token) => classOfText(texts[token]!),
+    },
     slotBytes: 16,
     checkOf: (key) => Number((((key >> 52n) | (key << 12n)) & 0xfffffffcn) | 4n),
     behind: (byte, token) => (big(byte) << 24n) | big(token),
@@ -165,8 +192,14 @@ const reference = (
   kind: Kind,
   without: ReadonlySet<Part> = new Set(),
 ): NgramReference => {
-  const { text, tokens: TOKENS } = kind
+  const { form, text, tokens: TOKENS } = kind
   const { t } = text
+  const SCALE_ROWS = form.scales
+  const DENSE_FIRST = form.dense.map((_, k) => sum(form.dense.slice(0, k)))
+  const VOTES = form.contexts.length * RANKS
+  /** A row of scales: of each context, of the base, of each table of dense logits. */
+  const BASE_SCALE = form.contexts.length
+  const SCALES = BASE_SCALE + 1 + DENSE_FIRST.length
   const columnOf = Int32Array.from({ length: TOKENS }, (_, token) => kind.columnOf(token))
   const table = Array.from({ length: slots }, freeSlot)
 
@@ -187,18 +220,19 @@ const reference = (
     RATES.match,
   )
   const baseWeight = learners([1], RATES.base)
-  const dense = Array.from({ length: 97 }, (_, row) =>
+  const dense = Array.from({ length: sum(form.dense) }, (_, row) =>
     Float64Array.from({ length: kind.columns }, (_, b) =>
       learned !== null && kind.columns === 256 && row < 17 && !without.has('dense')
         ? learned[VOTES * CONFIDENCES + row * kind.columns + b]!
         : 0,
     ),
   )
-  const corrections = [0, 1].map(() => Array.from({ length: 256 }, () => Array<number>(17).fill(0)))
+  const corrections = [0, 1].map(() => Array.from({ length: form.corrections }, () => Array<number>(17).fill(0)))
 
   // What the last prediction was made of.
   const asked = {
-    slots: Array<number>(CONTEXTS).fill(-1),
+    /** Of each context that votes. */
+    slots: Array<number>(form.contexts.length).fill(-1),
     rows: Array<number>(SCALE_ROWS.length).fill(0),
     dense: [0, 0, 0, 0],
     corrected: [0, 0] as [number, number],
@@ -213,7 +247,7 @@ const reference = (
     along: 0,
   }
   /** Of all predictions: a vote stays until another one takes its number. */
-  const stale = Array.from({ length: VOTES }, () => ({ weight: 0, token: 0 }))
+  const stale = Array.from({ length: MOST_VOTES }, () => ({ weight: 0, token: 0 }))
 
   const learn = (y: number): void => {
     const error = (b: number): number => (b === y ? 1 : 0) - asked.p[b]!
@@ -268,9 +302,12 @@ const reference = (
 
   const ask = (learns: boolean): void => {
     asked.votes = []
-    const sure = text.keys().map((key, context) => {
+    const keys = text.keys()
+    const sure = Array<number>(CONTEXTS).fill(0)
+    const look = (context: number, i: number): number => {
+      const key = keys[context]!
       const at = key === null || without.has(context) ? -1 : find(key, learns)
-      asked.slots[context] = at
+      asked.slots[i] = at
       if (at < 0) return 0
       const { kept, last } = table[at]!
       const all = kept.reduce((sum, one) => sum + one.count, 0)
@@ -279,34 +316,40 @@ const reference = (
         // Ranks behind a free one are none.
         if (one.count === 0) break
         const confidence = countClass(one.count) * 16 + countClass(all - one.count) * 2 + (last.rank === rank ? 1 : 0)
-        const vote = { weight: (context * RANKS + rank) * CONFIDENCES + confidence, token: one.token }
+        const vote = { weight: (i * RANKS + rank) * CONFIDENCES + confidence, token: one.token }
         stale[asked.votes.length] = vote
         asked.votes.push(vote)
       }
       if (best === 0) return 0
       return best === all ? (best > 3 ? 3 : 2) : best > 2 * (all - best) ? 1 : 0
-    })
+    }
+    for (const [i, context] of form.contexts.entries()) sure[context] = look(context, i)
     // Of the last three, four, five bytes, the longest that is sure; slots may have gone to later contexts meanwhile.
     let order = 0
-    for (let i = 0; i < 3; i += 1) {
+    for (const [i, context] of form.contexts.entries()) {
+      if (context > 2) continue
       const [a, b, d] = (asked.slots[i]! < 0 ? freeSlot() : table[asked.slots[i]!]!).kept.map((one) => one.count)
-      if (sure[i]! > 0 || a! > b! + d!) order = i + 1
+      if (sure[context]! > 0 || a! > b! + d!) order = context + 1
     }
     const { length } = t.match
     const predicted = text.matched()
     const [of, before] = [0, 1].map((n) => classOf(t.position > n ? text.back(n) : 0)) as [number, number]
+    const { small } = form
+    const place = Math.min(Math.floor((t.position - t.lineStart) / 4), 15)
+    const eighth = Math.min(Math.floor(length / 8), 3)
     const picked = [
       order * 5 + (length === 0 ? 0 : length < 8 ? 1 : length < 16 ? 2 : length < 32 ? 3 : 4),
-      of * 16 + before,
-      Math.min(t.fields, 31) * 2 + (t.field === 0n ? 1 : 0),
-      sure[5]! * 64 + sure[4]! * 16 + sure[3]! * 4 + sure[7]!,
-      Number(mix(t.masked * 3n) % 256n),
-      Number(mix(t.shape) % 128n),
-      length === 0 ? of : 16 + classOf(text.firstByte(predicted)) * 4 + Math.min(Math.floor(length / 8), 3),
-      of * 16 + Math.min(Math.floor((t.position - t.lineStart) / 4), 15),
+      small ? of : of * 16 + before,
+      Math.min(t.fields, small ? 15 : 31) * 2 + (t.field === 0n ? 1 : 0),
+      small ? sure[5]! * 4 + sure[8]! : sure[5]! * 64 + sure[4]! * 16 + sure[3]! * 4 + sure[7]!,
+      Number(mix(t.masked * 3n) % big(SCALE_ROWS[4]!)),
+      Number(mix(t.shape) % big(SCALE_ROWS[5]!)),
+      length === 0 ? of : 16 + eighth + (small ? 0 : classOf(text.firstByte(predicted)) * 4),
+      small ? place : of * 16 + place,
     ]
     asked.rows = picked
-    asked.dense = [0, of, coarse(of) * 8 + coarse(before), t.fields % 16].map((row, k) => DENSE_FIRST[k]! + row)
+    const rows = [0, of, coarse(before) + (small ? 0 : coarse(of) * 8), t.fields % form.dense[3]!]
+    asked.dense = rows.map((row, k) => DENSE_FIRST[k]! + row)
     const weight =
       length < 16 ? length : length < 32 ? 12 + Math.floor(length / 4) : length <= 64 ? 20 : length <= 200 ? 21 : 22
     asked.match = length === 0 || without.has('match') ? null : { weight }
@@ -338,7 +381,7 @@ const reference = (
     const place = Math.floor(asked.along)
     const c = t.position > 0 ? text.back(0) : 0
     asked.corrected = [t.masked * 7n + t.field, kind.behind(c, asked.likeliest)].map((of) =>
-      Number(mix(of) % 256n),
+      Number(mix(of) % big(form.corrections)),
     ) as [number, number]
     const correction = asked.corrected.reduce((sum, row, k) => {
       const [low, high] = corrections[k]![row]!.slice(place, place + 2) as [number, number]
@@ -375,8 +418,8 @@ const reference = (
       first += SCALE_ROWS[s]!
       return first - SCALE_ROWS[s]! + row
     })
-    put(4, ...asked.slots, ...rows, ...asked.dense)
-    put(4, asked.corrected[0], asked.corrected[1] + 256, asked.likeliest)
+    put(4, ...asked.slots, ...Array<number>(CONTEXTS - asked.slots.length).fill(0), ...rows, ...asked.dense)
+    put(4, asked.corrected[0], asked.corrected[1] + form.corrections, asked.likeliest)
     put(4, asked.match?.weight ?? -1, asked.matchToken, asked.votes.length)
     put(2, ...stale.map(({ weight }) => weight))
     // Votes of subwords are further behind.

@@ -2,6 +2,7 @@
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { callNative } from '../../../src/engine/native.ts'
+import type { NgramKind } from '../../../src/engine/ngram-ops.ts'
 import { random, safetensors, type Tensor, writePackage } from '../../engine/packages.ts'
 
 /**
@@ -49,9 +50,9 @@ export const logLines = (seed: number, bytes: number): Uint8Array => {
 }
 
 /** Numbers of a package's first mixture, as other texts might have left them. */
-export const randomLearned = (seed: number): Float32Array => {
+export const randomLearned = (seed: number, kind: NgramKind = 'bytes'): Float32Array => {
   const next = random(seed)
-  const { learned } = callNative((addon) => addon.ngram(1024))
+  const { learned } = callNative((addon) => addon.ngram(kind, 1024))
   return Float32Array.from({ length: learned }, () => (next() - 0.4) / 3)
 }
 

@@ -2,7 +2,7 @@
  * How fast lines are read by models/watch: by the bare engine, and by a worker on the embedded log, without and with
  * `novelty`, for numbers of sessions that share the text.
  *
- *   node bench/watching.ts [--sessions 1,100,1000] [--bytes 4000000] [--threads 2] [--file docs/demo/harbour-day.txt]
+ *   node bench/watching.ts [--sessions 1,100,1000] [--bytes 4000000] [--threads 2] [--file docs/demo/harbour-day.txt] [--model models/watch]
  *
  * Each session reads the same number of lines, from another place of the file on, in events of 4 kB at most. The time
  * of a worker begins before it joins its group and ends when the commit of the last record is acknowledged; the log is
@@ -22,6 +22,7 @@ const { values } = parseArgs({
     bytes: { type: 'string', default: '4000000' },
     threads: { type: 'string', default: '2' },
     file: { type: 'string', default: join(root, 'docs', 'demo', 'harbour-day.txt') },
+    model: { type: 'string', default: watchModel },
   },
 })
 const PIECE = 4096
@@ -46,7 +47,7 @@ const piecesOf = (sessions: number): readonly (readonly [session: string, text: 
   ).flat()
 }
 
-const { model, tokenizer } = await openPackage(watchModel, { threads: Number(values.threads) })
+const { model, tokenizer } = await openPackage(values.model, { threads: Number(values.threads) })
 
 const bare = async (pieces: ReturnType<typeof piecesOf>): Promise<number> => {
   const turns = new Map<string, string[]>()

@@ -5,8 +5,8 @@ import type { Names, State, Value, Vector, Write } from './builder-types.ts'
 import type { Node } from './graph.ts'
 
 /**
- * The tables of an ngram memory, whose kind follows from the numbers of its mixture: i32 [slots, 2], i32 [words] and f32 [numbers]; of subwords i32 [slots, 4], and the
- * base f32 [tokens].
+ * The tables of an ngram memory, whose kind follows from the numbers of its mixture: i32 [slots, 2], i32 [words] and
+ * f32 [numbers]; of subwords i32 [slots, 4], and the base f32 [tokens].
  */
 export interface NgramTables {
   readonly slots: State

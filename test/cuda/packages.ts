@@ -151,6 +151,10 @@ export const packages: readonly Package[] = [
     count: 9,
   }),
   named('an ngram memory', () => writeNgram(1030, randomLearned(3)), { lengths: [150, 41], count: 40 }),
+  named('a small ngram memory', () => writeNgram(1030, randomLearned(3, 'small'), { form: 'small' }), {
+    lengths: [150, 41],
+    count: 40,
+  }),
   named('an ngram memory that learns from its draws', () => writeNgram(1024, null, { learn: 'all' }), {
     lengths: [60, 9],
     count: 60,

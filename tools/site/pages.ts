@@ -53,6 +53,7 @@ export const PARTS: readonly Part[] = [
         isFolded: true,
         pages: [
           ['models/watch', 'models/watch/README.md'],
+          ['models/watch-small', 'models/watch-small/README.md'],
           ['models/stream', 'models/stream/README.md'],
           ['models/demo', 'models/demo/README.md'],
           ['models/demo-draft', 'models/demo-draft/README.md'],

@@ -4,10 +4,11 @@
  *
  *   node train/stream/learn.ts OUT [--behind DIR] [--small] [--documents 128] [--bytes 60000] [--slots N] [--seed 1]
  *
- * With --small the memory has the small form. With --behind the memory stands behind that model, whose tokens are bytes, and OUT is the model with memory.json and
- * memory.safetensors. Reads one document after the other, each with empty tables, each with the weights that those
- * before it left; sums of squared gradients begin anew. Writes a package: config.json, and the numbers as BF16 in
- * model.safetensors. The same arguments give the same bytes on any machine.
+ * With --small the memory has the small form. With --behind the memory stands behind that model, whose tokens are
+ * bytes, and OUT is the model with memory.json and memory.safetensors. Reads one document after the other, each with
+ * empty tables, each with the weights that those before it left; sums of squared gradients begin anew. Writes a
+ * package: config.json, and the numbers as BF16 in model.safetensors. The same arguments give the same bytes on any
+ * machine.
  */
 import { execFileSync } from 'node:child_process'
 import { copyFileSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'

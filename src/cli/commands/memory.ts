@@ -34,10 +34,11 @@ const SLOTS = 262_144
  */
 const learnedFile = async (dir: string): Promise<string> => {
   const { config, tensors, files } = await readPackage(dir)
-  if (config.model_type === 'ngram' && tensors.some(({ name }) => name === LEARNED)) return files[0]!
+  const small = (config as { form?: unknown }).form === 'small'
+  if (config.model_type === 'ngram' && !small && tensors.some(({ name }) => name === LEARNED)) return files[0]!
   throw new ContinuoError(
     'INVALID',
-    `--learned names ${dir}, a "${config.model_type}" model without the tensor "${LEARNED}"; expected an ngram package that has it, such as models/watch.`,
+    `--learned names ${dir}, ${small ? 'an ngram package of the small form' : `a "${config.model_type}" model without the tensor "${LEARNED}"`}; expected an ngram package of the whole form that has it, such as models/watch.`,
   )
 }
 

@@ -128,8 +128,13 @@ test('memory init --ngram --learned begins with what the votes of a package lear
   expect(await continuo(['memory', 'init', folder, '--ngram', '--learned', folder])).toMatchObject({
     code: 1,
     err: expect.stringContaining(
-      'a "titans" model without the tensor "learned"; expected an ngram package that has it',
+      'a "titans" model without the tensor "learned"; expected an ngram package of the whole form that has it',
     ),
+  })
+  const small = join(root, 'models', 'watch-small')
+  expect(await continuo(['memory', 'init', folder, '--ngram', '--learned', small])).toMatchObject({
+    code: 1,
+    err: expect.stringContaining('an ngram package of the small form; expected'),
   })
   const [made] = await json<{ memory: unknown }>(
     ...['memory', 'init', folder, '--ngram', '--slots', '2048', '--learned', watch],

@@ -196,6 +196,12 @@ export const createJudge = (from?: ByteReader, elsewhere = false): NoveltyJudge 
       const strangest = Math.max(
         strangeness.numbers(line, low, high),
         strangeness.word(masked, { low, high }, seen, seenOf),
+        strangeness.runs(
+          line,
+          words.flatMap(({ from, to, isValue }, nth) => (isValue ? [{ from, to, nth }] : [])),
+          { low, high },
+          seen,
+        ),
       )
       const [first, last] = seen === 0 ? [null, null] : [patterns.f64[firstAt]!, patterns.f64[lastAt]!]
       if (seen === 0) patterns.f64[firstAt] = at

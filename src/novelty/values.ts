@@ -2,17 +2,19 @@
  * Values that do not fit a known kind of line. Of a number: how far its decimal logarithm lies outside of what the same
  * place of lines of that pattern had, in spreads of that place. Of a word: how surprising it is that a pattern which
  * was never seen is a known one but for this word, by how often lines with the same other words came and how many words
- * they had there.
+ * they had there. A run of letters inside of a word with digits is judged alike, by the runs that lines of the same
+ * pattern had at this place.
  */
 import { type ByteReader, type ByteWriter, Unreadable } from './bytes.ts'
-import { HOLE, joined, MASKED, SEEDS } from './hash.ts'
+import { HOLE, hashOf, joined, MASKED, SEEDS } from './hash.ts'
 import { bitsOfNew, log2, log10 } from './log2.ts'
 import { createTable, type Table } from './table.ts'
 
 /**
  * An entry of PLACES (of numbers in lines of a pattern) is two hashes, a count, and mean, variance and range of the
  * logarithms; one of FRAMES (patterns without one of their words) two hashes, how many patterns they are, and the two
- * hashes of the last one.
+ * hashes of the last one. FRAMES has runs of letters, too: of each place in lines of a pattern how many different ones
+ * there were, and the last one; and that a run was at that place.
  */
 const PLACES = { words: 8, key: 2, most: 4096 } as const
 const [COUNT, MEAN, VARIANCE, LOW, HIGH] = [2, 3, 4, 5, 6] as const
@@ -21,6 +23,11 @@ const [PATTERNS, LAST_LOW, LAST_HIGH] = [2, 3, 4] as const
 /** Words of a line are looked at where it has no more of them; numbers behind these are not. */
 const MOST_WORDS = 64
 const MOST_NUMBERS = 32
+const MOST_RUNS = 32
+/** Shorter runs are parts of numbers in base 16, units and the like. */
+const LEAST_RUN = 3
+/** A place with more of them varies: no further one is remembered, and none stands out. */
+const MOST_DIFFERENT = 32
 const MOST_DIGITS = 15
 /** Numbers that a place must have had before one can stand out, and from which on it counts in full. */
 const FEW = 5
@@ -31,6 +38,7 @@ const RATE = 0.02
 const FORGETTING = 0.002
 const MOST_COUNT = 0xffffffff
 
+const isLetter = (byte: number): boolean => (byte >= 0x41 && byte <= 0x5a) || (byte >= 0x61 && byte <= 0x7a)
 const isDigit = (byte: number): boolean => byte >= 0x30 && byte <= 0x39
 
 /** Decimal logarithms of the line's numbers + 1; NaN for one that is too long. */
@@ -62,7 +70,19 @@ export interface Values {
     seen: number,
     seenOf: (low: number, high: number) => number,
   ): number
+  /**
+   * How surprising the most surprising run of letters is in the line's words with digits, bits; `seen`: lines of the
+   * pattern before. Then its runs are known.
+   */
+  runs(line: Uint8Array, values: readonly Place[], pattern: PatternKey, seen: number): number
   write(to: ByteWriter): void
+}
+
+/** Where a word lies in its line, [from, to), and which of the line's words it is. */
+export interface Place {
+  readonly from: number
+  readonly to: number
+  readonly nth: number
 }
 
 /** The hashes of a pattern. */
@@ -110,7 +130,35 @@ export const createValues = (from?: ByteReader): Values => {
     return count < FEW ? 0 : outside * Math.min(1, log2(count + 1) / log2(MANY + 1))
   }
 
+  /** How surprising this run is at its place. Then it is known. */
+  const surprise = (low: number, high: number, run: number, seen: number): number => {
+    const place = frames.take(low, high)
+    const different = frames.u32[place + PATTERNS]!
+    if (frames.u32[place + LAST_LOW] === run || different >= MOST_DIFFERENT) return 0
+    frames.u32[place + LAST_LOW] = run
+    frames.take(joined(low, run), joined(high, run))
+    if (!frames.isNew) return 0
+    // The place may lie elsewhere by now.
+    const again = frames.take(low, high)
+    frames.u32[again + PATTERNS] = different + 1
+    return different === 0 ? 0 : bitsOfNew(seen, different)
+  }
+
   return {
+    runs(line, values, { low, high }, seen) {
+      let [most, left] = [0, MOST_RUNS]
+      for (const { from, to, nth } of values)
+        for (let at = from, of = nth; at < to && left > 0; at += 1) {
+          const began = at
+          while (at < to && isLetter(line[at]!)) at += 1
+          if (at - began < LEAST_RUN) continue
+          // Runs of a word are told apart by what was before them.
+          of = joined(of, left)
+          most = Math.max(most, surprise(joined(low, of), joined(high, of), hashOf(line, began, at, SEEDS[0]), seen))
+          left -= 1
+        }
+      return most
+    },
     numbers(line, low, high) {
       let strangest = 0
       for (const [i, x] of numbersOf(line).entries()) {

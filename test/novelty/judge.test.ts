@@ -1,4 +1,5 @@
 import { describe, expect, test } from 'vitest'
+import { createReader, createWriter } from '../../src/novelty/bytes.ts'
 import { createJudge, MARK, type Novelty } from '../../src/novelty/judge.ts'
 import { standsOut } from '../../src/novelty/stands-out.ts'
 
@@ -71,6 +72,42 @@ describe('a line', () => {
     const known = judgeAll([...steady(400), 'worker 3 lost 95 ms', 'worker 3 lost 96 ms'])
     expect(standsOut(known.at(-2)!, 0.005)).toContain('values')
     expect(known.at(-1)!.values.score).toBe(0)
+  })
+
+  test.each([
+    ['before a number', (i: number) => `sent to node-${i}:9000`, 'sent to harbour-7:9000', true],
+    ['in a path', (i: number) => `wrote /srv/data/part${i}.log in time`, 'wrote /srv/attic/part7.log in time', true],
+    // Of two letters alone, as parts of numbers in base 16 are.
+    ['that is short', (i: number) => `at 0x${i}ab`, 'at 0x17cd', false],
+    ['where a run was once more', (i: number) => `sent to node-${i}:9000`, 'sent to node-17:9000', false],
+    // Each of its lines has another run, so one more is no news.
+    [
+      'where runs vary',
+      (i: number) => `user ${String.fromCharCode(97 + (i % 26), 97 + Math.floor(i / 26), 120)}${i} came in`,
+      'user qxz7 came in',
+      false,
+    ],
+  ])('with a run of letters %s in a word with digits stands out by it where it is new', (_, line, odd, found) => {
+    const judged = judgeAll([...steady(300), ...Array.from({ length: 200 }, (_, i) => line(i)), odd, odd])
+    const [first, again] = [judged.at(-2)!, judged.at(-1)!]
+    expect(standsOut(first, 0.005).includes('values')).toBe(found)
+    if (found) expect(first.values.score).toBeGreaterThan(7)
+    expect(again.values.score).toBeLessThan(3)
+  })
+
+  test('that is judged behind what was written down is judged alike', () => {
+    const lines = Array.from({ length: 300 }, (_, i) => `wrote /srv/data${i % 3}/part${i}.log to node-${i}:9000`)
+    const more = ['wrote /srv/attic1/part7.log to node-3:9000', 'wrote /srv/data1/part7.log to harbour-3:9000']
+    const whole = judgeAll([...lines, ...more]).slice(300)
+    const first = createJudge()
+    for (const [at, line] of lines.entries())
+      first.judge(Buffer.from(line), new Float64Array(line.length).fill(0.1), at)
+    const written = createWriter()
+    first.write(written)
+    const { judge } = createJudge(createReader(written.done()))
+    const behind = more.map((line, i) => judge(Buffer.from(line), new Float64Array(line.length).fill(0.1), 300 + i))
+    expect(behind.map(({ values }) => values)).toEqual(whole.map(({ values }) => values))
+    expect(whole.every(({ values }) => values.score > 7)).toBe(true)
   })
 
   test('whose words are known, and their order is not, stands out by its structure', () => {

@@ -20,7 +20,7 @@ const UNPREDICTED = 8
 const TOLD_RANK = 0.95
 const TOLD_TEXT = 200
 const TOLD_WORD = 40
-const VERSION = 3
+const VERSION = 4
 // biome-ignore lint/suspicious/noControlCharactersInRegex: they are what is looked for.
 const CONTROLS = /[\u0000-\u0009\u000b-\u001f\u007f]/g
 const LONE_HALF = /[\ud800-\udbff]$/

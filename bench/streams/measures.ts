@@ -57,7 +57,8 @@ export const placesOf = (scores: readonly number[]): readonly number[] => {
   const order = [...scores.keys()].sort((a, b) => scores[b]! - scores[a]!)
   const places = scores.map(() => 0)
   for (let at = 0, end = 0; at < order.length; at = end) {
-    while (end < order.length && scores[order[end]!] === scores[order[at]!]) end += 1
+    do end += 1
+    while (end < order.length && scores[order[end]!] === scores[order[at]!])
     for (let i = at; i < end; i += 1) places[order[i]!] = (at + (end - at - 1) / 2) / scores.length
   }
   return places

@@ -36,7 +36,7 @@ export type NgramLearn = (typeof NGRAM_LEARN)[number]
 
 /** A vocabulary of so many tokens is one of bytes; those of another one stand for bytes. */
 export const NGRAM_TOKENS = 256
-/** What a memory is of: bytes, bytes with a small mixture, or subwords. */
+/** What the tokens of a memory are: bytes, bytes with the small form of the tables, or subwords. */
 export type NgramKind = 'bytes' | 'small' | 'subwords'
 /** Numbers of a slot: of bytes, and of subwords. */
 export const SLOT_NUMBERS = { bytes: 2, subwords: 4 } as const

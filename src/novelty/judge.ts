@@ -18,7 +18,7 @@ import { createRanks, type Ranks } from './ranks.ts'
 import { createSilences, type Silent } from './silence.ts'
 import { createStructure } from './structure.ts'
 import { createTable } from './table.ts'
-import { createValues } from './values.ts'
+import { createValues, type Stretch } from './values.ts'
 
 /** One of the four. */
 export interface Standing {
@@ -100,12 +100,6 @@ const MOST_COUNT = 0xffffffff
 const isDigit = (byte: number): boolean => byte >= 0x30 && byte <= 0x39
 /** Line ends stand between the lines of a record. */
 const isBlank = (byte: number): boolean => byte === 0x20 || byte === 0x09 || byte === 0x0a
-
-interface Stretch {
-  readonly from: number
-  readonly to: number
-  readonly isValue: boolean
-}
 
 const wordsOf = (line: Uint8Array): readonly Stretch[] => {
   const words: Stretch[] = []
@@ -196,12 +190,7 @@ export const createJudge = (from?: ByteReader, elsewhere = false): NoveltyJudge 
       const strangest = Math.max(
         strangeness.numbers(line, low, high),
         strangeness.word(masked, { low, high }, seen, seenOf),
-        strangeness.runs(
-          line,
-          words.flatMap(({ from, to, isValue }, nth) => (isValue ? [{ from, to, nth }] : [])),
-          { low, high },
-          seen,
-        ),
+        strangeness.runs(line, words, { low, high }, seen),
       )
       const [first, last] = seen === 0 ? [null, null] : [patterns.f64[firstAt]!, patterns.f64[lastAt]!]
       if (seen === 0) patterns.f64[firstAt] = at

@@ -74,15 +74,15 @@ export interface Values {
    * How surprising the most surprising run of letters is in the line's words with digits, bits; `seen`: lines of the
    * pattern before. Then its runs are known.
    */
-  runs(line: Uint8Array, values: readonly Place[], pattern: PatternKey, seen: number): number
+  runs(line: Uint8Array, words: readonly Stretch[], pattern: PatternKey, seen: number): number
   write(to: ByteWriter): void
 }
 
-/** Where a word lies in its line, [from, to), and which of the line's words it is. */
-export interface Place {
+/** Where a word lies in its line, [from, to), and whether it has a digit. */
+export interface Stretch {
   readonly from: number
   readonly to: number
-  readonly nth: number
+  readonly isValue: boolean
 }
 
 /** The hashes of a pattern. */
@@ -130,7 +130,7 @@ export const createValues = (from?: ByteReader): Values => {
     return count < FEW ? 0 : outside * Math.min(1, log2(count + 1) / log2(MANY + 1))
   }
 
-  /** How surprising this run is at its place. Then it is known. */
+  /** Bits of a run of letters at a place of a pattern, by the runs that stood there before. Then it is one of them. */
   const surprise = (low: number, high: number, run: number, seen: number): number => {
     const place = frames.take(low, high)
     const different = frames.u32[place + PATTERNS]!
@@ -145,10 +145,10 @@ export const createValues = (from?: ByteReader): Values => {
   }
 
   return {
-    runs(line, values, { low, high }, seen) {
+    runs(line, words, { low, high }, seen) {
       let [most, left] = [0, MOST_RUNS]
-      for (const { from, to, nth } of values)
-        for (let at = from, of = nth; at < to && left > 0; at += 1) {
+      for (const [nth, { from, to, isValue }] of words.entries())
+        for (let at = from, of = nth; isValue && at < to && left > 0; at += 1) {
           const began = at
           while (at < to && isLetter(line[at]!)) at += 1
           if (at - began < LEAST_RUN) continue

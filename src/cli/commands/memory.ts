@@ -4,7 +4,13 @@ import { ContinuoError } from '../../errors.ts'
 import { copySynced, writeDurably } from '../../files.ts'
 import { MOST_CONFIG_BYTES, readJsonFile } from '../../json.ts'
 import { addedIn, defaultMemory, MEMORY_FILE, mostSlots, readMemoryJson } from '../../models/families/memory-json.ts'
-import { asksForNgram, LEARNED, readNgramMemory, withNgramMemory } from '../../models/families/ngram-memory.ts'
+import {
+  asksForNgram,
+  LEARNED,
+  type NgramMemory,
+  readNgramMemory,
+  withNgramMemory,
+} from '../../models/families/ngram-memory.ts'
 import { readPackage } from '../../models/files/package.ts'
 import { readText } from '../../models/files/package-text.ts'
 import { command } from '../command.ts'
@@ -42,6 +48,9 @@ const learnedFile = async (dir: string): Promise<string> => {
   )
 }
 
+/** memory.json of a model that has both memories. */
+const both = <Outer extends object>(outer: Outer, { kind: _, ...ngram }: NgramMemory) => ({ ...outer, ngram })
+
 /** memory.json of an ngram memory behind the model of the folder. Throws INVALID for a model that cannot have one. */
 const initNgram = async (dir: string, slots: number, learned: string | undefined) => {
   const found = await readPackage(dir)
@@ -61,9 +70,7 @@ const initNgram = async (dir: string, slots: number, learned: string | undefined
       `${dir} has no tokenizer, and the memory learns what tokens stand for. Add the tokenizer's file, tokenizer.json for example.`,
     )
   if (from !== null) await copySynced(from, to)
-  if (outer === undefined) return { path, memory }
-  const { kind: _, ...ngram } = memory
-  return { path, memory: { ...outer, ngram } }
+  return { path, memory: outer === undefined ? memory : both(outer, memory) }
 }
 
 const init = async (dir: string) => {
@@ -78,9 +85,7 @@ const init = async (dir: string) => {
   const { max_position_embeddings: positions, num_hidden_layers: layers } = config as Readonly<Record<string, number>>
   const idOf = await addedIn(folder)
   const outer = defaultMemory({ layers: layers!, positions: positions!, vocabulary: vocabSize, idOf })
-  if (ngram === undefined) return { path, memory: outer, positions: positions! }
-  const { kind: _, ...member } = ngram
-  return { path, memory: { ...outer, ngram: member }, positions: positions! }
+  return { path, memory: ngram === undefined ? outer : both(outer, ngram), positions: positions! }
 }
 
 export const memory = command({

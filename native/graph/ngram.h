@@ -36,8 +36,14 @@ constexpr size_t confidences = count_classes * count_classes * 2;
 
 constexpr size_t selectors = 8;
 
-// Which contexts vote, and how many rows the tables of a mixture have. Functions and not arrays: device code cannot
-// read an array of constants outside of a function.
+// One of these numbers. A function and not an array: device code cannot read an array of constants outside of a
+// function.
+template <size_t... Of> constexpr size_t nth(size_t i) {
+  constexpr size_t numbers[] = {Of...};
+  return numbers[i];
+}
+
+// A form says which contexts vote, and how many rows the tables of a mixture have.
 struct WholeForm {
   static constexpr bool small = false;
   static constexpr size_t contexts = ngram::contexts;
@@ -45,15 +51,9 @@ struct WholeForm {
   // A row of scales: rounded up to whole vectors of the widest instruction set.
   static constexpr size_t lanes = 32;
   static constexpr size_t fields = 32;  // that are told apart
-  static constexpr size_t rows(size_t selector) {
-    constexpr size_t of[selectors] = {20, 256, 2 * fields, 256, 256, 128, 80, 256};
-    return of[selector];
-  }
+  static constexpr size_t rows(size_t selector) { return nth<20, 256, 2 * fields, 256, 256, 128, 80, 256>(selector); }
   // Logits by nothing, by the class of the last byte, by coarse classes of the last two, by the number of the field.
-  static constexpr size_t dense_rows(size_t k) {
-    constexpr size_t of[dense_tables] = {1, 16, 64, 16};
-    return of[k];
-  }
+  static constexpr size_t dense_rows(size_t k) { return nth<1, 16, 64, 16>(k); }
   static constexpr size_t correction_rows = 256;
 };
 
@@ -61,20 +61,11 @@ struct WholeForm {
 struct SmallForm {
   static constexpr bool small = true;
   static constexpr size_t contexts = 6;
-  static constexpr size_t context(size_t i) {
-    constexpr size_t of[contexts] = {0, 1, 5, 8, 9, 13};
-    return of[i];
-  }
+  static constexpr size_t context(size_t i) { return nth<0, 1, 5, 8, 9, 13>(i); }
   static constexpr size_t lanes = 16;
   static constexpr size_t fields = 16;
-  static constexpr size_t rows(size_t selector) {
-    constexpr size_t of[selectors] = {20, 16, 2 * fields, 16, 32, 16, 20, 16};
-    return of[selector];
-  }
-  static constexpr size_t dense_rows(size_t k) {
-    constexpr size_t of[dense_tables] = {1, 16, 8, 8};
-    return of[k];
-  }
+  static constexpr size_t rows(size_t selector) { return nth<20, 16, 2 * fields, 16, 32, 16, 20, 16>(selector); }
+  static constexpr size_t dense_rows(size_t k) { return nth<1, 16, 8, 8>(k); }
   static constexpr size_t correction_rows = 32;
 };
 
@@ -100,7 +91,7 @@ template <class Of, size_t Columns, size_t Base, size_t Shares> struct MixtureOf
   static constexpr size_t columns = Columns;
   static constexpr size_t votes = Form::contexts * ranks;
   static constexpr size_t scale_rows = first_row<Form>(selectors), dense_rows = dense_first<Form>(dense_tables);
-  // In a row of scales: each context's, then that of the base's logits, and one of each table of dense logits.
+  // A row of scales has one of each context, then one of the base's logits, and one of each table of dense logits.
   static constexpr size_t lanes = Form::lanes, base_lane = Form::contexts, dense_lane = base_lane + 1;
   static_assert(dense_lane + dense_tables <= lanes);
   // What a package may begin with: the weights, and of bytes the logits by nothing and by the class of the last byte.
@@ -146,7 +137,8 @@ constexpr Kind kind_of(size_t numbers) {
 }
 static_assert(mixture::numbers != subword_mixture::numbers && mixture::numbers != small_mixture::numbers);
 
-// Of subwords a package for bytes begins the weights, and its logits are left.
+// How many numbers a package has in its tensor `learned`. A memory of subwords takes the weights of one for bytes, and
+// leaves the logits.
 constexpr size_t learned_numbers(Kind kind) {
   return kind == Kind::small ? small_mixture::learned_weights + small_mixture::learned_logits
                              : mixture::learned_weights + mixture::learned_logits;

@@ -21,9 +21,9 @@ void CpuExecutor::prepare_subwords() {
 void CpuExecutor::ngram(Space& space, const Instruction& instruction, std::span<const Run> runs) {
   const auto& axes = model_->graph.declarations[instruction.places[0].table].axes;
   const auto slots = static_cast<size_t>(axes[axes.size() - 2].extent);
-  const bool subwords = reads_subwords(*instruction.node);
   const auto& mixture = model_->graph.declarations[instruction.places.back().table].axes;
   const ngram::Kind kind = ngram::kind_of(mixture.back().extent);
+  const bool subwords = kind == ngram::Kind::subwords;
   const size_t vocabulary = subwords ? texts_.count : ngram::tokens;
   const auto* token = reinterpret_cast<const int32_t*>(value(space, instruction.in[0].id));
   const float* base = instruction.in.size() > 1 ? floats(space, instruction.in[1].id) : nullptr;

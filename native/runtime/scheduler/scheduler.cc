@@ -342,7 +342,7 @@ std::vector<float> Scheduler::fetch_inner(Executor& executor) {
   return {rows, rows + tokens_.size() * graph.width(graph.language->inner)};
 }
 
-// What happens in the external memory after the tokens of a run. `inner`: what it reads of each row of the step.
+// What happens in the external memory after the tokens of a run. `inner`: the network's hidden vector of each row.
 void Scheduler::remember(Executor& executor, Work& work, const Run& run, const float* inner, HostRows rows) {
   const size_t width = executor.model().graph.width(executor.model().graph.language->inner);
   MemoryController controller(work.context(), executor.pool(), work.result.events, std::move(rows));

@@ -87,7 +87,7 @@ struct Kernels : HostKernels {
   // Lanes [lane, lane_end) of the channels.
   void (*pdr)(const PdrRun& run, size_t lane, size_t lane_end);
   void (*ngram)(const NgramRun& run);
-  // The first numbers of a mixture, of bytes or of subwords; learned may be null.
+  // The first numbers of a mixture; learned may be null.
   void (*ngram_first)(float* mixture, const float* learned, ngram::Kind kind);
   // y[a] = Σ_b S[b][a] q[b] of one head of [keys, channels].
   void (*recall_keys)(const float* S, const float* q, float* y, size_t keys, size_t channels);

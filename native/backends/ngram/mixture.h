@@ -296,7 +296,10 @@ template <class State> CONTINUO_INLINE void ngram_correct(const State& state, fl
 template <class At> CONTINUO_INLINE float ngram_first_of(size_t i, const float* learned) {
   const size_t scale = i - At::scales, match = i - At::match, weight = i - At::weights, logit = i - At::dense;
   if (learned && weight < At::learned_weights) return learned[weight];
-  if (learned && logit < At::learned_logits) return learned[At::learned_weights + logit];
+  // nvcc refuses a comparison with no logits.
+  if constexpr (At::learned_logits > 0) {
+    if (learned && logit < At::learned_logits) return learned[At::learned_weights + logit];
+  }
   if (scale < At::scale_rows * At::lanes) return 1.0f / ngram::selectors;
   if (match < ngram::match_lengths) return match == 0 ? 0.0f : 0.3f + 0.1f * static_cast<float>(match);
   if (i == At::base_weight) return 1.0f;
